@@ -94,7 +94,7 @@ class Mask(Tensor):
 def mask_of(array: Array) -> Mask:
     """A Mask of an array of booleans that the library has made."""
     mask: Any = object.__new__(Mask)
-    mask._data, mask._node, mask._version = array, None, Version()
+    mask._data, mask._node, mask._version, mask._view = array, None, Version(), None
     return mask
 
 

@@ -55,7 +55,7 @@ WINGS = {
     "causal_files int8 chat causal __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
-    "torch_names": "marks dtypes devices functions in_place methods autograd testing cuda "
+    "torch_names": "marks dtypes devices functions methods autograd testing cuda "
     "backends.cudnn backends nn.windows nn.functional nn.arguments nn.parameter nn.init "
     "nn.modules nn.convolution nn.utils.rnn nn.utils nn.recurrent nn.attention nn.transformer nn "
     "optim.factors optim.lr_scheduler optim.optimizer optim utils.data utils einops_backend "

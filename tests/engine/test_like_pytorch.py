@@ -411,5 +411,7 @@ def test_results_that_are_no_views(copied):
 
 def test_a_result_that_is_a_view():
     y = x()
-    y.flip(0)[0] = 9
-    equal(y[1], np.float32([9, 9, 9]))
+    y.unbind(1)[0][1] = 9
+    equal(y[1], np.float32([9, *x()[1, 1:].tolist()]))
+    y.flip(0)[0] = 8  # a copy, as in PyTorch
+    equal(y[1], np.float32([9, *x()[1, 1:].tolist()]))

@@ -65,7 +65,7 @@ class Pair:
 
     @property
     def writable(self) -> bool:
-        return self.is_leaf and not self.twin.memory.computed
+        return not self.twin.memory.computed
 
 
 class Graphs(RuleBasedStateMachine):
@@ -281,7 +281,10 @@ class Graphs(RuleBasedStateMachine):
         twin.memory.changes += 1
 
     def add_in_place(self, pair: Pair, rng: np.random.RandomState) -> None:
-        """New values for this tensor object: views and graphs keep the old ones."""
+        """New values for this tensor object, in new memory if no other tensor shows it.
+
+        What a recorded change does to the others is in tests/port/test_in_place_programs.py.
+        """
         other, recorded = self.any(rng), bool(rng.randint(2))
         tensor, twin = pair.tensor, pair.twin
         try:
@@ -292,16 +295,25 @@ class Graphs(RuleBasedStateMachine):
         y_twin = y_twin if recorded else y_twin.detached()
         if not small(naive.add(twin, y_twin)):
             return
-        refused = twin.leaf if recorded else not pair.is_leaf
+        alive = [p.tensor for p in (*self.pairs, *self.leaves) if p.tensor is not tensor]
+        shared = any(np.shares_memory(x._data, tensor._data) for x in alive)
+        if recorded and shared and (y_twin.recorded or twin.recorded):
+            return
+        refused = twin.leaf if recorded else not pair.writable and (shared or not pair.is_leaf)
         try:
             with ta.set_grad_enabled(recorded):
                 tensor += y
         except InPlaceError:
-            assert refused
+            assert refused or (shared and not pair.writable)
         else:
             assert not refused
-            if twin.leaf:
-                pair.give(twin.value + y_twin.value)
+            if not recorded or not (twin.parents or y_twin.recorded):
+                values = twin.value + y_twin.value
+                if shared:
+                    twin.value[...] = values
+                    twin.memory.changes += 1
+                else:
+                    pair.give(values)
             else:
                 pair.twin = naive.add(twin, y_twin)
             assert tensor is pair.tensor

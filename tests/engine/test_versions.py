@@ -14,6 +14,7 @@ from test_engine import equal, leaf
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
+from tinyattn.engine.versions import sharing
 from tinyattn.errors import DtypeError, GraphError, InPlaceError, ShapeError
 
 COTANGENT = np.array([1.0, -10.0])
@@ -268,7 +269,7 @@ def test_a_retained_graph_is_checked_each_time() -> None:
 def test_nobody_can_write_to_the_result_of_a_graph(
     function: Callable[..., ta.Tensor], view: Callable[[ta.Tensor], ta.Tensor], recorded: bool
 ) -> None:
-    """Nor to a view of it; `+=` gives new memory."""
+    """Nor to a view of it; `+=` gives new memory to one that nobody else shows."""
     x, expected = leaf([[1.0, 2.0], [3.0, 4.0]]), leaf([[1.0, 2.0], [3.0, 4.0]])
     function(expected).backward(expected.detach())
     y = function(x)
@@ -281,8 +282,11 @@ def test_nobody_can_write_to_the_result_of_a_graph(
         fresh = view(y).clone()
         fresh[...] = 1.0
         if other.is_leaf:
-            other += 1
-            other[...] = 7.0  # memory of its own
+            with pytest.raises(InPlaceError, match="view of one that was"):
+                other += 1
+        lone = view(function(x.clone())).detach()
+        lone += 1
+        lone[...] = 7.0  # memory of its own
     with pytest.raises(ValueError, match="read-only"):
         y.data[0] = 5.0
     y.numpy()[0] = 5.0  # a copy
@@ -438,7 +442,7 @@ def test_in_place_arithmetic_means_one_thing_recorded_or_not(sign: str) -> None:
     before = w.numpy() > 1 if truth else w.numpy() * 3
     after = getattr(before, name.replace("__i", "__", 1))(other.numpy())
     for found in (recorded, unrecorded, constant):
-        for array, expected in zip(found, [after, after, before, before.T, before], strict=True):
+        for array, expected in zip(found, [after, after, after, after.T, after], strict=True):
             np.testing.assert_array_equal(array, expected, strict=True)
 
 
@@ -613,30 +617,108 @@ def test_an_element_that_is_written_twice_has_the_gradient_of_the_last_value() -
     equal(w.grad, [2.0, 0.0])
 
 
-def test_a_recorded_assignment_leaves_views_and_graphs_as_they_are() -> None:
+def test_a_recorded_assignment_reaches_views_and_leaves_graphs_as_they_are() -> None:
     w = leaf([1.0, 2.0])
     x = w * 3
     view, square = x.reshape(2, 1), x * x
     x[0] = 7.0
     equal(x, [7.0, 6.0])
-    equal(view, [[3.0], [6.0]])
-    (square + x).backward(cotangent())
-    equal(w.grad, [18.0, -360.0 - 30.0])
+    equal(view, [[7.0], [6.0]])
+    (square + x + view.reshape(2)).backward(cotangent())
+    equal(w.grad, [18.0, -360.0 - 60.0])
 
 
-def test_an_assignment_that_nobody_would_see_is_refused() -> None:
+def test_a_recorded_assignment_to_a_view_reaches_what_it_shows() -> None:
     w = leaf([[1.0, 2.0], [3.0, 4.0]])
-    x, buffer = w * 2, ta.zeros(2, 2, dtype=np.float64)
-    for view in (x[0], x[:, 1], buffer[0]):
-        with pytest.raises(InPlaceError, match=r"write x\[i, j\] = value instead of x\[i\]\[j\]"):
-            view[0] = w[0, 0]
-    row = x[0].clone()
-    row[0] = w[1, 1]
-    flat = x.reshape(-1)  # of all elements: no part of them is written by x[i][j]
-    flat[0] = 9.0
-    equal(row, [4.0, 4.0])
-    equal(flat, [9.0, 4.0, 6.0, 8.0])
+    for x, own in ((w * 2, 2.0), (ta.tensor(np.array([[2.0, 4.0], [6.0, 8.0]])), 0.0)):
+        row, column, flat = x[0], x[:, 1], x.reshape(-1)
+        row[0] = w[1, 1]
+        column[1] = 9.0 * w[0, 0]
+        flat[2] = 5.0 * w[0, 1]
+        equal(x, [[4.0, 4.0], [10.0, 9.0]])
+        equal(row, [4.0, 4.0])
+        equal(column, [4.0, 9.0])
+        equal(flat, [4.0, 4.0, 10.0, 9.0])
+        grad = ta.grad((x * ta.tensor(np.array([[1.0, -2.0], [3.0, 0.5]]))).sum(), w)[0]
+        equal(grad, [[4.5, 15.0 - 2.0 * own], [0.0, 1.0]])
+
+
+VIEWS: dict[str, Callable[[ta.Tensor], ta.Tensor]] = {
+    "reshape": lambda x: x.view(-1),
+    "permute": lambda x: x.T,
+    "transpose": lambda x: x.mT,
+    "row": lambda x: x[1],
+    "element": lambda x: x[0, 1],
+    "slice": lambda x: x[:, :1],
+    "iterated": lambda x: [*x][1],
+    "of a view": lambda x: x.T[1].unsqueeze(0),
+    "unbind": lambda x: x.unbind(1)[1],
+    "chunk": lambda x: x.chunk(2)[0],
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_change_through_a_view_changes_what_it_shows(kind: str, recorded: bool) -> None:
+    """And a change of the whole changes the view; gradients are those of the same by where()."""
+    view, cotangents = VIEWS[kind], ta.tensor(np.array([[1.0, -2.0], [3.0, -0.5]]))
+    w = leaf([[1.0, 2.0], [3.0, 4.0]])
+    x = w * 3 if recorded else w.detach() * 3
+    y, other = view(x), x.reshape(4)
+    y *= w[1, 1] if recorded else 4.0
+    numbers = np.arange(4).reshape(2, 2)
+    shown = np.isin(numbers, view(ta.tensor(numbers)).numpy())
+    values = np.where(shown, 4.0, 1.0) * w.numpy() * 3
+    equal(x, values)
+    equal(other, values.reshape(4))
+    equal(y, view(ta.tensor(values)))
+    x += 1
+    equal(y, view(ta.tensor(values + 1)))
+    equal(other, values.reshape(4) + 1)
+    if recorded:
+        expected = ta.where(ta.tensor(shown), w * 3 * w[1, 1], w * 3)
+        for found in (x, other.reshape(2, 2)):
+            mine = ta.grad(found, w, cotangents, retain_graph=True)[0]
+            equal(mine, ta.grad(expected, w, cotangents, retain_graph=True)[0].numpy())
+
+
+def test_every_row_shows_the_whole_after_another_row_has_changed() -> None:
+    w = leaf([[1.0, 2.0], [3.0, 4.0]])
+    x = w * 2
+    rows = [*x]
+    for i, row in enumerate(rows):
+        row *= w[0, 1] * (i + 1)
+    equal(x, [[4.0, 8.0], [24.0, 32.0]])
+    equal(rows[0], [4.0, 8.0])
+    (dx,) = ta.grad(x, w, ta.tensor(np.array([[1.0, -2.0], [3.0, -0.5]])))
+    equal(dx, [[4.0, -8.0 + 2 - 8 + 36 - 8], [24.0, -4.0]])
+
+
+def test_a_change_that_cannot_reach_the_others_is_refused() -> None:
+    w = leaf([[1.0, 2.0], [3.0, 4.0]])
+    x = w * 2
+    wide, rows = (w * 2).reshape(4), w.view(4)
+    first, second = wide[:3], wide[1:]
+    del wide  # the views overlap, and neither shows all of the other
+    for y in (x.detach(), x.expand(3, 2, 2), rows, first, x.reshape(1, 4).detach(), itself(x)):
+        values = y.numpy()
+        with pytest.raises(InPlaceError, match=r"cannot follow: write y = y \+ x|clone\(\)"):
+            y *= w[0, 0]
+        equal(y, values)
     equal(x, [[2.0, 4.0], [6.0, 8.0]])
+    equal(second, [4.0, 6.0, 8.0])
+    lone = (x * 1).view(4).detach()  # no other tensor shows it
+    lone *= 2.0
+    equal(lone, [4.0, 8.0, 12.0, 16.0])
+
+
+def test_views_are_forgotten_with_their_tensors() -> None:
+    x = ta.zeros(3)
+    views = [x[i] for i in range(3)]
+    assert len(sharing(x)) == 4
+    del views
+    assert len(sharing(x)) == 1
+    assert len(sharing(pickle.loads(pickle.dumps(x[:2])))) == 1
 
 
 def test_a_recorded_assignment_keeps_the_dtype() -> None:

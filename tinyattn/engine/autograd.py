@@ -66,12 +66,11 @@ class Node:
     versions      for each array that may be saved: its Version, and how many changes it had
     shape, dtype  of the output, and so of its gradient
     grad          the gradient, if `retains_grad` says that backward keeps it
-    viewed        weak references to the Tensors that the output is a view of; not set without one
     """
 
     __slots__ = (
         *("dtype", "grad", "parents", "plan"),
-        *("retains_grad", "saved", "shape", "versions", "viewed"),
+        *("retains_grad", "saved", "shape", "versions"),
     )
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
@@ -81,7 +80,6 @@ class Node:
     dtype: np.dtype
     grad: Any
     retains_grad: bool
-    viewed: Any  # tuple[weakref.ref[Tensor], ...]
 
     def __init__(
         self,
@@ -114,11 +112,12 @@ class TensorBase:
     defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version", "_view")
     tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
+    _view: Any  # its View, or None
     _former_leaf: Any  # its Leaf before it stopped requiring gradients; not set if it never has
 
 
@@ -134,7 +133,7 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.tensor_class)
     tensor._data = array if type(array) in array_types else np.asarray(array)
-    tensor._node = node
+    tensor._node, tensor._view = node, None
     tensor._version = Version() if node is None else None
     return tensor
 

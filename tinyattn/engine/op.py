@@ -45,7 +45,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, NoReturn, Protocol, TypedDict, TypeVar, Unpack, overload
-from weakref import ref
 
 import numpy as np
 
@@ -63,7 +62,7 @@ from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import number_beside, promoted
 from .rules import Spec
-from .versions import NO_VERSION, NotedVersion
+from .versions import NO_VERSION, NotedVersion, note_view
 
 ndarray = np.ndarray
 NUMBERS = int, float, np.integer
@@ -119,7 +118,7 @@ def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
     declared.vjp = vjp
     declared.spec = spec
     if spec.is_builtin:
-        registry[spec.name] = declared
+        registry[spec.name] = spec.again = declared
     return declared
 
 
@@ -152,12 +151,10 @@ def as_tensor(
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out)
-        if viewed_position is not None:
-            viewed = args[viewed_position]
-            node.viewed = (ref(viewed), *getattr(viewed._node, "viewed", ()))
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
+        note_view(tensor, args[viewed_position], spec.again, args[1:], options)
     return tensor
 
 

@@ -49,7 +49,7 @@ def unfilled(module: Any) -> dict[int, Tensor]:
 def untouched(parameter: Tensor) -> Tensor:
     twin = object.__new__(type(parameter))
     twin._data, twin._version = np.empty(parameter.shape, parameter.dtype), Version()
-    twin._node = None if parameter._node is None else Leaf(twin._data)
+    twin._node, twin._view = None if parameter._node is None else Leaf(twin._data), None
     return twin
 
 

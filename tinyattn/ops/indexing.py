@@ -337,8 +337,8 @@ def unbind(x: AnyTensor, dim: int = 0) -> tuple[AnyTensor, ...]:
 def flip(x: AnyTensor, *sizes: Sizes, dims: Dims = ()) -> AnyTensor:
     """The elements along these dimensions in reverse order: x.flip(0, 1), x.flip(dims=0).
 
-    Differs from PyTorch: without dimensions nothing is flipped, and the result is a view.
+    Differs from PyTorch: without dimensions nothing is flipped.
     """
     flipped = dims_of(x, sizes_of(sizes) or dims) or ()
     order = [slice(None, None, -1 if i in flipped else 1) for i in range(x.ndim)]
-    return x[tuple(order)]
+    return x[tuple(order)].clone()  # no view, because PyTorch's is none

@@ -9,7 +9,7 @@ from ..base.backend import Array
 from ..base.checks import check_type, checked_dtype, require_float
 from ..engine import autograd
 from ..engine.autograd import Leaf, Node, TensorBase, wrap
-from ..engine.versions import Version
+from ..engine.versions import Version, note_view
 from ..errors import DtypeError, GraphError, ShapeError
 from .values import Values
 
@@ -127,6 +127,7 @@ class Gradients(Values):
         """The same values in the same memory, without a graph."""
         twin = wrap(self._data)
         twin._version = self._version
+        note_view(twin, self, Gradients.detach, (), {})
         return twin
 
     # Copies
@@ -146,6 +147,7 @@ class Gradients(Values):
         twin = self._twin(self._data, self._version, self.grad)
         if not self.is_leaf:
             twin._node = self._node
+        note_view(twin, self, lambda x: x, (), {})
         if type(self).__dictoffset__:
             twin.__dict__.update(self.__dict__)
         return twin
@@ -153,7 +155,7 @@ class Gradients(Values):
     def _twin(self, array: Array, version: Version | None, grad: Any) -> Self:
         """A leaf with this array and this gradient, which learns if this tensor does."""
         twin = object.__new__(type(self))
-        twin._data, twin._version = array, version
+        twin._data, twin._version, twin._view = array, version, None
         twin._node = None if self._node is None else Leaf(array)
         if grad is not None:
             leaf = twin._node
@@ -165,7 +167,9 @@ class Gradients(Values):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if not self.is_leaf:
             raise GraphError("only leaves can be pickled: detach() this tensor first")
-        return super().__reduce_ex__(protocol)
+        made: Any = super().__reduce_ex__(protocol)
+        del made[2][1]["_view"]  # weak references, and a copy shares no memory
+        return made
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         attributes, slots = state
@@ -173,4 +177,4 @@ class Gradients(Values):
             object.__setattr__(self, name, value)
         # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
-        self._version = Version()
+        self._version, self._view = Version(), None

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from weakref import ref
 
 import numpy as np
 
 from ..base import checks
+from ..base.backend import Function
 from ..base.names import hints
-from ..engine.autograd import wrap
+from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
+from ..engine.versions import UNREACHED, remade, sharing, views_between
 from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
@@ -25,6 +28,7 @@ from ..ops.types import Index, Operand
 from .conversions import Conversions
 from .values import Values
 
+T = TypeVar("T")
 # `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
 OPERATORS = {
     "add": "__radd__",
@@ -66,6 +70,20 @@ def numpy_refusal(function: Any) -> TypeError:
         f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
         f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
     )
+
+
+def in_place(operation: Function) -> Callable[[T, Operand], T]:
+    """The method for `x += y`, of the operation for x + y."""
+
+    def method(self: T, other: Operand) -> T:
+        """x gets the values of x + y, and so do its views and the tensors that it is a view of.
+
+        Where that is recorded, or no other tensor shows the memory of x, the values are in new
+        memory, and a graph keeps the old values.
+        """
+        return changed(self, operation, other)
+
+    return method
 
 
 class Operators(Conversions):
@@ -171,42 +189,17 @@ class Operators(Conversions):
 
     # In place
 
-    def __iadd__(self, other: Operand) -> Self:
-        """x gets the values of x + y, in new memory. Differs from PyTorch, where views change too.
-
-        All operators in place do so.
-        """
-        return changed(self, arithmetic.add, other)
-
-    def __isub__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.sub, other)
-
-    def __imul__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.mul, other)
-
-    def __itruediv__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.div, other)
-
-    def __ifloordiv__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.floor_divide, other)
-
-    def __imod__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.remainder, other)
-
-    def __ipow__(self, other: Operand) -> Self:
-        return changed(self, elementwise.pow, other)
-
-    def __imatmul__(self, other: Operand) -> Self:
-        return changed(self, products.matmul, other)
-
-    def __iand__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_and, other)
-
-    def __ior__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_or, other)
-
-    def __ixor__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_xor, other)
+    __iadd__ = in_place(arithmetic.add)
+    __isub__ = in_place(arithmetic.sub)
+    __imul__ = in_place(arithmetic.mul)
+    __itruediv__ = in_place(arithmetic.div)
+    __ifloordiv__ = in_place(arithmetic.floor_divide)
+    __imod__ = in_place(arithmetic.remainder)
+    __ipow__ = in_place(elementwise.pow)
+    __imatmul__ = in_place(products.matmul)
+    __iand__ = in_place(arithmetic.logical_and)
+    __ior__ = in_place(arithmetic.logical_or)
+    __ixor__ = in_place(arithmetic.logical_xor)
 
     # Elements by index
 
@@ -227,8 +220,9 @@ class Operators(Conversions):
 
         It is recorded if x or the value requires gradients. The old values of x at the index then
         have the gradient 0.
-        Differs from PyTorch: views of x keep the old values, and x[i][j] = value is refused. Where
-        an index occurs twice, only the value written last has a gradient.
+        Views of x, and tensors that x is a view of, have the values too.
+        Differs from PyTorch: where an index occurs twice, only the value written last has a
+        gradient.
 
             >>> rows, h = ta.zeros(2, 2), ta.tensor([1.0, 2.0], requires_grad=True)
             >>> rows[0] = h
@@ -286,11 +280,13 @@ class Operators(Conversions):
         return (self[i] for i in range(len(self)))
 
 
-def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
+def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = False) -> Any:
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
-    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory. So views of
-    the old memory, and graphs that need the old values, stay as they are.
+    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory, so graphs
+    that need the old values stay as they are. Other tensors that show elements of x are given
+    theirs. If nothing is recorded, and there are such tensors, or with in_memory, the values are
+    written into the memory.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:
@@ -299,7 +295,7 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
                 "are recorded: do it under ta.no_grad(), or write x = x + y; x = x.clone() can be "
                 "changed too"
             )
-    elif not tensor.is_leaf:
+    elif not tensor.is_leaf and tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, so it cannot be changed under "
             "ta.no_grad(): write x = x + y"
@@ -315,32 +311,59 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
         result = result.to(tensor.dtype)
     elif result.dtype != tensor.dtype:
         result = wrap(checks.cast_exactly(result._data, tensor.dtype))
-    if not tensor.is_leaf or result.requires_grad:
-        tensor._node = result._node
-    tensor._data, tensor._version = result._data, result._version
+    if is_grad_enabled() and (tensor.requires_grad or result.requires_grad):
+        give_all(tensor, result)
+    elif in_memory or len(sharing(tensor)) > 1:
+        tensor[...] = result
+    else:
+        tensor._data, tensor._version, tensor._view = result._data, result._version, None
     return tensor
 
 
-def check_recordable(tensor: Any) -> None:
-    """Refuse a recorded `x[i] = value` that nobody would see, and one into an x without a gradient.
+def give_all(tensor: Any, result: Any) -> None:
+    """Give a Tensor the result of a recorded change, and others that show elements theirs."""
+    members = sharing(tensor) or {tensor: ()}  # nothing shares the memory of no elements
+    (whole, first), *_ = members.items()
+    if whole is not tensor:
+        result = within(whole, views_between(first, members[tensor]), result)
+        members = sharing(whole)
+    views = {member: views_between(first, made) for member, made in members.items()}
+    for member in views:
+        values = remade(whole, views[member]) if views[member] else result
+        member._data, member._node = values._data, values._node
+        member._version, member._view = values._version, values._view
+        if member._view is not None:
+            member._view.tensor = ref(member)
 
-    In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
-    """
+
+def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
+    """The values of `whole`, with `result` in the place of what these views show of it."""
+    for i in reversed(range(len(views))):
+        part, (function, args, _) = remade(whole, views[:i]), views[i].call
+        start = wrap(part._data, Leaf(part._data))
+        view = remade(start, views[i : i + 1])
+        is_leaf = whole.requires_grad and whole.is_leaf
+        if is_leaf or not view.requires_grad or view.numel() > start.numel():  # detach, expand
+            raise InPlaceError(UNREACHED)
+        if function is indexing.getitem:
+            result = indexing.setitem(part, result, *args)
+        else:  # all elements, and the derivative puts them back in their places
+            (result,) = grad(view, start, result, create_graph=True)
+    return result
+
+
+def check_recordable(tensor: Any) -> None:
+    """Refuse a recorded `x[i] = value` into an x without a gradient."""
     if tensor.dtype.kind != "f":
         raise DtypeError(
             f"a value that requires gradients is written into floats, got {tensor.dtype}: use "
             "x.to(ta.float32), or value.detach()"
         )
-    if getattr(tensor._data.base, "size", 0) > tensor._data.size:
-        raise InPlaceError(
-            "this tensor is a view of a part of another, which a recorded x[i] = value would not "
-            "change: write x[i, j] = value instead of x[i][j] = value, or change a clone()"
-        )
 
 
 def check_writable(tensor: Any) -> None:
     """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    if not tensor.is_leaf or tensor._version is None:
+    if tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "
             "graph may need its values, so change a clone() made under ta.no_grad()"

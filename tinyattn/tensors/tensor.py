@@ -84,7 +84,7 @@ class Tensor(Operators):
         requires_grad: bool = False,
     ) -> None:
         self._data = as_array(array_of(data), dtype, device)
-        self._node = None
+        self._node = self._view = None
         self._version = Version()
         if requires_grad:
             self.requires_grad = True

@@ -36,6 +36,8 @@ class Values(TensorBase):
 
     @data.setter
     def data(self, value: Any) -> None:
+        if array_of(value) is self._data:  # `x.data += y` has changed it
+            return
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
         array = as_array(array_of(value), None if has_dtype(value) else self.dtype, None)

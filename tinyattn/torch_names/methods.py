@@ -15,11 +15,11 @@ import tinyattn as ta
 
 from ..base.checks import check_type, one_dim
 from ..nn.module import Module, Parameter
+from ..tensors.operators import changed
 from ..tensors.tensor import Tensor, read_only
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
 from .functions import CHANGING, METHODS, along, bernoulli, movedim
-from .in_place import in_place
 from .marks import NAMES, method, under_their_names, with_name
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
@@ -31,6 +31,23 @@ def like(name: str) -> Callable[..., Any]:
     return lambda self, *args, **options: MAKERS[name](
         *args, **{"dtype": self.dtype, "device": self.device} | options
     )
+
+
+def in_place(function: Callable[..., Any], hint: str = "") -> Callable[..., Any]:
+    """The method with "_": it gives x the values of `function(x, ...)`. `marks.py` explains hints.
+
+    A recorded x gets new memory and a new node, as with `x += y`. Else the values are written into
+    the memory of x. All tensors that show it have them too, as in PyTorch.
+    """
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        """The method without "_", in place. Returns the tensor.
+
+        Raises InPlaceError for a leaf that requires gradients, unless under `torch.no_grad()`.
+        """
+        return changed(self, lambda x, _: function(x, *args, **options), 0, in_memory=True)
+
+    return method
 
 
 class OfTensors:
