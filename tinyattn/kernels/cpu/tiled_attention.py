@@ -18,7 +18,7 @@ Backward, with `grad` the gradient of `out`, computes the weights again, and the
 
 (Dao et al., "FlashAttention", 2022, which cuts keys into blocks too.) A block is a matrix of keys
 by queries, because then the inner loop goes over queries, which do not depend on each other, and
-becomes vector instructions. `@` between arrays is BLAS, in a compiled function too. BLAS rounds
+becomes vector instructions. `np.dot` is BLAS, in a compiled function too. BLAS rounds
 products of other shapes differently. So all blocks of a sample have one width, where queries of
 zeros fill up the last: padded samples then give the same bits as packed ones.
 """
