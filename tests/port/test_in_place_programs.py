@@ -41,7 +41,7 @@ VIEWS: list[Callable[[Any], Any]] = [
     lambda x: x.split(1)[-1],
     lambda x: x.detach(),
     lambda x: x.data,
-    lambda x: next(iter(x)),
+    lambda x: [*x][-1],
 ]
 COPIES: list[Callable[[Any], Any]] = [
     lambda x: x * 2.0,
