@@ -120,7 +120,7 @@ ERRORS = [
     (ValueError, lambda n: viz.plot_curves({"a": [1.0]}, smooth=n), [0, -1]),
     (TypeError, lambda layers: viz.plot_gradient_norms(layers), [[nn.Linear(2, 2)], None]),
     (ValueError, lambda m: viz.plot_gradient_norms({"a": [m]}), [nn.Linear(2, 2), nn.ReLU()]),
-    (ValueError, lambda m: viz.show_heatmaps(m), [ta.ones(2, 2) * 2, ta.tensor([[nan, 0.5]])]),
+    (ValueError, lambda m: viz.show_heatmaps(m), [ta.ones(2, 2) * 2, ta.tensor([[-1.0, 0.5]])]),
     (ShapeError, lambda m: viz.show_heatmaps(m), [ta.ones(3), ta.zeros(0, 2, 2)]),
 ]  # fmt: skip
 
