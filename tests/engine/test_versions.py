@@ -845,3 +845,12 @@ def test_a_step_while_a_graph_is_alive_is_refused_in_backward(kind: Any) -> None
         out.backward(ta.randn(5, 2))
     for parameter, grad in zip(net.parameters(), before, strict=True):
         equal(parameter.grad, grad)
+
+
+def test_a_neighbour_whose_whole_is_gone_is_no_hindrance():
+    whole = ta.ones(4, requires_grad=True) * 2
+    first, second = whole[:2], whole[2:]
+    del whole
+    first += ta.ones(2, requires_grad=True)
+    assert first.tolist() == [3, 3]
+    assert second.tolist() == [2, 2]
