@@ -399,7 +399,7 @@ def write(args: argparse.Namespace) -> None:
         state = ta.load(checkpoint_of(args))
         if is_untrained(state["held_out"].tolist(), state["settings"].get("start")):
             print("this model has learned nothing yet: its training was stopped before a lower "
-                  "held-out loss was measured, so it writes by chance", file=sys.stderr)  # fmt: skip
+                  "held-out loss was measured, it writes by chance", file=sys.stderr)  # fmt: skip
     if unknown := data.unknown_in(model.tokenizer, args.sample):
         print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text without",
               file=sys.stderr)  # fmt: skip

@@ -362,8 +362,8 @@ class CausalLM(Published):
             )
         self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
-            text = self.tokenizer.to_str(pretty=True)  # its `save` raises no OSError
-            write_atomically(Path(folder, TOKENIZER[0]), [text.encode()])
+            # The tokenizer's own `save` raises no OSError.
+            write_atomically(Path(folder, TOKENIZER[0]), [self.tokenizer.to_str(True).encode()])
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | template)
