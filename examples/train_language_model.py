@@ -132,7 +132,6 @@ def tokenizer_of(args: argparse.Namespace, parts: data.Parts, model: CausalLM | 
     if args.resume:
         return read_tokenizer_json((args.out / "tokenizer.json").read_bytes())
     if model is not None:
-        data.check_tokens(model.tokenizer, parts)
         return model.tokenizer
     size = sum(end - begin for spans in parts for _, begin, end in spans)
     kind = args.tokens or ("characters" if size < data.FEW else "bpe")
@@ -170,22 +169,25 @@ def model_and_text(
     folder, model = folder_of_ids(args), None
     if args.start is not None:
         model = CausalLM.from_pretrained(args.start).train()
-    if get_rank() == 0:
-        is_new, tokenizer = not folder.exists(), tokenizer_of(args, parts, model)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
-        try:
-            check_length(args, read_text(folder, parts))
-        except ValueError:
-            if is_new:
-                shutil.rmtree(folder, ignore_errors=True)
-                with suppress(OSError):  # which are not empty
-                    folder.parent.rmdir()
-                    args.out.rmdir()
-            raise
-    all_reduce(0)  # the others wait for the files
-    training, held_out = read_text(folder, parts)
-    check_length(args, (training, held_out))
+        data.check_tokens(model.tokenizer, parts)
+    is_new = get_rank() == 0 and not folder.exists()
+    try:
+        if get_rank() == 0:
+            tokenizer = tokenizer_of(args, parts, model)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+            read_text(folder, parts)
+        all_reduce(0)  # the others wait for the files
+        training, held_out = read_text(folder, parts)
+        all_reduce(0)  # all have them, before the first may take them away
+        check_length(args, (training, held_out))
+    except ValueError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # folders that are not empty stay
+                folder.parent.rmdir()
+                args.out.rmdir()
+        raise
     if model is None:
         tokenizer = read_tokenizer_json((folder / "tokenizer.json").read_bytes())
         model = new_model(args, tokenizer.get_vocab_size())
