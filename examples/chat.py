@@ -41,13 +41,17 @@ def weights() -> Path | None:
     return next(Path(folders[0]).glob("*.gguf"), None) if folders else None
 
 
-def number_in(least: float, most: float, kind: type = float) -> Callable[[str], float]:
-    """A number of an argument, in an interval that is closed above."""
+def number_in(
+    least: float, most: float, kind: type = float, closed: bool = False
+) -> Callable[[str], float]:
+    """A number of an argument, up to `most`; from `least` on if the interval is closed."""
+    begin = f"{least} or more" if closed else f"more than {least}"
 
     def parsed(text: str) -> float:
         value = kind(text)
-        if not least < value <= most:
-            raise argparse.ArgumentTypeError(f"more than {least} and at most {most}, got {text}")
+        is_enough = value > least or (closed and value == least)
+        if not (is_enough and value <= most):
+            raise argparse.ArgumentTypeError(f"must be {begin} and at most {most}, got {text}")
         return value
 
     return parsed
@@ -60,7 +64,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     places = parser.add_mutually_exclusive_group()
     places.add_argument("--folder", type=Path, help="a folder with config.json")
     places.add_argument("--gguf", type=Path, help="a GGUF file")
-    parser.add_argument("--temperature", type=number_in(-1e-9, 100), default=0.0,
+    parser.add_argument("--temperature", type=number_in(0, 100, closed=True), default=0.0,
                         help="0: always the likeliest")  # fmt: skip
     parser.add_argument("--top-p", type=number_in(0, 1), help="draw from the likeliest ids")
     parser.add_argument("--int8", action="store_true", help="weights of one byte each")
@@ -107,7 +111,12 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     conversation = model.chat(**choice)
     while True:
         question = options.prompt if options.prompt is not None else input("> ")
-        if question.strip():
+        if question.strip() and not model.tokenizer.encode(question, add_special_tokens=False).ids:
+            said = "no character of the prompt has a token in this model: nothing is left to answer"
+            if options.prompt is not None:
+                sys.exit(said)
+            print(said, file=sys.stderr)
+        elif question.strip():
             show(conversation.ask(question))
         if conversation.dropped:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)

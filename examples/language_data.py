@@ -12,7 +12,8 @@ import hashlib
 import json
 import lzma
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +81,22 @@ def files_of(names: Sequence[Path]) -> tuple[list[Path], int]:
             else:
                 found.append(path)
     return found, others
+
+
+def distinct(files: Sequence[Path]) -> tuple[list[Path], str, list[tuple[Path, Path]]]:
+    """Files of different contents, a digest of all, and pairs (copy, file), which are left out.
+
+    What is held out would be learned too if it stood in a second file.
+    """
+    found: dict[bytes, Path] = {}
+    copies = []
+    for path in {path.resolve(): path for path in files}.values():
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        if digest in found and path.stat().st_size:
+            copies.append((path, found[digest]))
+        found.setdefault(digest, path)
+    return [*found.values()], hashlib.sha256(b"".join(found)).hexdigest(), copies
 
 
 def check_text(path: Path) -> None:
@@ -200,9 +217,37 @@ def bpe_tokenizer(texts: Iterator[str], words: int) -> Tokenizer:
     return tokenizer
 
 
-def unknown_in(tokenizer: Any, text: str) -> str:
-    """The characters of a text that have no token."""
-    return "".join(sorted({sign for sign in text if not tokenizer.encode(sign).ids}))
+def unknown_in(tokenizer: Any, text: Iterable[str]) -> str:
+    """The characters of a text that have no token, or that of the unknown."""
+    model = json.loads(tokenizer.to_str())["model"]
+    unknown = model.get("unk_id")
+    if unknown is None and model.get("unk_token") is not None:
+        unknown = tokenizer.token_to_id(model["unk_token"])
+    has_spaces = isinstance(tokenizer.decoder, decoders.Fuse)  # others may cut at them
+
+    def is_unknown(sign: str) -> bool:
+        ids = tokenizer.encode(sign, add_special_tokens=False).ids
+        return not ids or unknown in ids
+
+    return "".join(sorted(
+        sign for sign in set(text) if (has_spaces or not sign.isspace()) and is_unknown(sign)
+    ))  # fmt: skip
+
+
+def check_tokens(tokenizer: Any, parts: Parts) -> None:
+    """ValueError for characters without a token: a loss without them is not that of the text."""
+    counts: Counter[str] = Counter()
+    for spans in parts:
+        for text, _, _ in pieces(spans):
+            counts.update(text)
+    missing = sorted(unknown_in(tokenizer, counts), key=lambda sign: -counts[sign])
+    if missing:
+        number = sum(counts[sign] for sign in missing)
+        raise ValueError(
+            f"{number:,} of {counts.total():,} characters ({number / counts.total():.2%}) have no "
+            f"token in the model of --from, such as {', '.join(map(repr, missing[:5]))}: take them "
+            "out of the text, or begin without --from"
+        )
 
 
 class Encoder:

@@ -20,12 +20,15 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import hashlib
 import io
 import math
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -54,6 +57,7 @@ from tinyattn import nn, optim, viz
 from tinyattn.generation import generate
 from tinyattn.models import CausalLM
 from tinyattn.models.settings import read_json
+from tinyattn.models.tokenizer_files import read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
 from tinyattn.training.distributed import (
     DistributedDataParallel,
@@ -81,6 +85,7 @@ MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
 MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
 COUNTED = 1_200_000  # ids that n-grams are counted in, because counting takes memory
 ADAPTED = ("W_q", "W_v", "w_2")  # the matrices that get a LoRA
+BYTES = 256  # which byte-level BPE begins with
 FUNCTIONS = 200
 
 
@@ -91,6 +96,7 @@ def options() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     whole: Any = {"type": at_least_one, "metavar": "N"}
+    from_0 = partial(number_in, 0, closed=True)
     add("texts", nargs="*", metavar="FILE", help="files or folders")
     add("--minutes", type=number_in(0, 1e6), default=5.0, help="of training (%(default)s)")
     add("--steps", help="so many instead; they are then the same on each run", **whole)
@@ -100,9 +106,9 @@ def options() -> argparse.ArgumentParser:
         add(f"--{name}", help="that of --size, if it is not given", **whole)
     add("--lr", type=number_in(0, 10), help="highest learning rate")
     add("--kind", choices=("llama", "gpt2"), default="llama", help="(%(default)s)")
-    add("--dropout", type=number_in(-1e-9, 0.99), default=0.0, metavar="P", help="(%(default)s)")
+    add("--dropout", type=from_0(0.99), default=0.0, metavar="P", help="(%(default)s)")
     add("--accumulate", default=1, help="parts of a batch, which need less memory", **whole)
-    add("--weight-decay", type=number_in(-1e-9, 10), default=0.1, help="(%(default)s)")
+    add("--weight-decay", type=from_0(10), default=0.1, help="(%(default)s)")
     add("--patience", default=5, help="held-out losses without a lower one (%(default)s)", **whole)
     add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
     add("--words", default=1024, help="kinds of tokens of bpe (%(default)s)", **whole)
@@ -113,7 +119,7 @@ def options() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="go on with the run in --out")
     add("--overwrite", action="store_true", help="begin anew where --out has a run already")
     add("--sample", metavar="TEXT", help="let the model in --out go on with a text; train nothing")
-    add("--temperature", type=number_in(-1e-9, 100), default=0.8, help="(%(default)s)")
+    add("--temperature", type=from_0(100), default=0.8, help="(%(default)s)")
     add("--top-p", type=number_in(0, 1), help="draw from the likeliest tokens")
     add("--length", default=500, help="tokens of a sample (%(default)s)", **whole)
     return parser
@@ -122,7 +128,11 @@ def options() -> argparse.ArgumentParser:
 # The parts of a run
 
 
-def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
+def tokenizer_of(args: argparse.Namespace, parts: data.Parts, model: CausalLM | None) -> Any:
+    if args.resume:
+        return read_tokenizer_json((args.out / "tokenizer.json").read_bytes())
+    if model is not None:
+        return model.tokenizer
     size = sum(end - begin for spans in parts for _, begin, end in spans)
     kind = args.tokens or ("characters" if size < data.FEW else "bpe")
     characters = data.characters_of(parts) if kind == "characters" else None
@@ -156,25 +166,30 @@ def model_and_text(
     args: argparse.Namespace, parts: data.Parts
 ) -> tuple[CausalLM, data.Encoded, data.Encoded]:
     """The model as it starts, and the ids to learn from and those held out, of rank 0's files."""
-    folder, path = args.out / "ids", args.out / "tokenizer.json"
-    model = None if args.start is None else CausalLM.from_pretrained(args.start).train()
-    if get_rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        if model is not None:
-            model.tokenizer.save(str(path))
-        elif not (args.resume and path.exists()):
-            tokenizer_of(args, parts).save(str(path))
-        read_text(args, parts)
-    all_reduce(0)  # the others wait for the files
-    training, held_out = read_text(args, parts)
-    for name, part in {"text": training, "held-out part": held_out}.items():
-        if len(part.ids) <= args.context:
-            raise ValueError(
-                f"the {name} is too short: it has {len(part.ids):,} tokens, and a window has "
-                f"{args.context + 1}; give more text, or a smaller --context"
-            )
+    folder, model = folder_of_ids(args), None
+    if args.start is not None:
+        model = CausalLM.from_pretrained(args.start).train()
+        data.check_tokens(model.tokenizer, parts)
+    is_new = get_rank() == 0 and not folder.exists()
+    try:
+        if get_rank() == 0:
+            tokenizer = tokenizer_of(args, parts, model)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+            read_text(folder, parts)
+        all_reduce(0)  # the others wait for the files
+        training, held_out = read_text(folder, parts)
+        all_reduce(0)  # all have them, before the first may take them away
+        check_length(args, (training, held_out))
+    except ValueError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # folders that are not empty stay
+                folder.parent.rmdir()
+                args.out.rmdir()
+        raise
     if model is None:
-        tokenizer = data.Tokenizer.from_file(str(path))
+        tokenizer = read_tokenizer_json((folder / "tokenizer.json").read_bytes())
         model = new_model(args, tokenizer.get_vocab_size())
         model.tokenizer = tokenizer
     if args.lora:
@@ -184,15 +199,31 @@ def model_and_text(
     return model, training, held_out
 
 
-def read_text(args: argparse.Namespace, parts: data.Parts) -> list[data.Encoded]:
-    encoder = data.Encoder(data.Tokenizer.from_file(str(args.out / "tokenizer.json")))
+def folder_of_ids(args: argparse.Namespace) -> Path:
+    """Another one for each text and its tokens, so a run that is refused changes no other run."""
+    made_of = repr((args.digest, args.tokens, args.words, args.start)).encode()
+    folder: Path = args.out / "ids" / hashlib.sha256(made_of).hexdigest()[:12]
+    return folder
+
+
+def check_length(args: argparse.Namespace, texts: Sequence[data.Encoded]) -> None:
+    for name, part in zip(("text", "held-out part"), texts, strict=True):
+        if len(part.ids) <= args.context:
+            raise ValueError(
+                f"the {name} is too short: it has {len(part.ids):,} tokens, and a window has "
+                f"{args.context + 1}; give more text, or a smaller --context"
+            )
+
+
+def read_text(folder: Path, parts: data.Parts) -> list[data.Encoded]:
+    encoder = data.Encoder(read_tokenizer_json((folder / "tokenizer.json").read_bytes()))
     found = []
     for name, spans in parts._asdict().items():
         with tqdm(
             total=sum(end - begin for _, begin, end in spans), unit="B", unit_scale=True,
             desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=get_rank() > 0 or None,
         ) as bar:  # fmt: skip
-            found.append(data.encoded(spans, encoder, args.out / "ids" / f"{name}.bin", bar.update))
+            found.append(data.encoded(spans, encoder, folder / f"{name}.bin", bar.update))
     return found
 
 
@@ -307,10 +338,16 @@ class Trainer:
         loop.measured(loss)
         if get_rank():
             return
+        done = len(loop.losses)
+        if not done:  # the run that was in the folder ends here as a whole
+            loop.path.unlink(missing_ok=True)
+            for old in {*(args.out / "ids").iterdir()} - {folder_of_ids(args)}:
+                shutil.rmtree(old, ignore_errors=True)
         if not loop.since_best:
             best_of(self.model, loop).save_pretrained(args.out)
-        done = len(loop.losses)
         if not done:
+            loop.save()  # so that a model has a checkpoint from the beginning
+            Run.saved = loop.path
             print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
@@ -323,6 +360,12 @@ class Trainer:
               flush=True)  # fmt: skip
         if len(loop.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
+
+
+def is_untrained(held_out: Sequence[Sequence[float]], start: str | None) -> bool:
+    """Whether the best model is still the one of chance that the training began with."""
+    step, _ = min(held_out, key=lambda pair: pair[1], default=(1, 0))
+    return not step and start is None
 
 
 def bits_a_byte(loss: float, text: data.Encoded) -> float:
@@ -354,10 +397,15 @@ def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int)
 def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
     model = CausalLM.from_pretrained(args.out)
+    if checkpoint_of(args).exists():
+        state = ta.load(checkpoint_of(args))
+        if is_untrained(state["held_out"].tolist(), state["settings"].get("start")):
+            print("this model has learned nothing yet: its training was stopped before a lower "
+                  "held-out loss was measured, it writes by chance", file=sys.stderr)  # fmt: skip
     if unknown := data.unknown_in(model.tokenizer, args.sample):
         print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text without",
               file=sys.stderr)  # fmt: skip
-    if not model.tokenizer.encode(args.sample).ids:
+    if not model.tokenizer.encode(args.sample, add_special_tokens=False).ids:
         raise ValueError("nothing is left of the text to go on with")
     print(args.sample, end="", flush=True)
     for piece in sampled(model, args.sample, args, args.length):
@@ -461,6 +509,13 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         args, state = resumed(parser, args.out, CHANGEABLE)
     else:
         refuse_lost_run(args)
+        names = ("config.json", "model.safetensors", "tokenizer.json")
+        if not args.overwrite and (found := [x for x in names if (args.out / x).exists()]):
+            raise ValueError(f"{args.out} has a model already, because {found[0]} is there: "
+                             "--overwrite begins anew, --out names another folder")  # fmt: skip
+        if args.words <= BYTES and args.tokens != "characters":
+            raise ValueError(f"--words {args.words} is too small: bpe begins with the {BYTES} "
+                             f"bytes, so it needs {BYTES + 1} or more")  # fmt: skip
     if args.start is not None:
         given = [name for name in ("layers", "heads", "width", "tokens") if getattr(args, name)]
         if given:
@@ -477,6 +532,8 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         config = read_json(Path(args.start, "config.json"))
         most = config.get("max_position_embeddings", config.get("n_positions", args.context))
         args.context = min(args.context, most)
+    else:  # sizes that do not fit are refused before a text is read
+        new_model(argparse.Namespace(**vars(args) | {"context": 1}), 1)
     if args.batch < get_world_size():
         raise ValueError(f"a batch of {args.batch} is too small for {get_world_size()} ranks")
     return args, state
@@ -487,11 +544,19 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     files, others = data.files_of(names) if names else (data.standard_library(), 0)
     if args.short and not names:
         files = files[:60]
+    files, digest, copies = data.distinct(files)
+    if getattr(args, "digest", digest) != digest:
+        raise ValueError("the text is not the one that this run has learned from: bring that back, "
+                         "or begin anew, with --from for the model of this run")  # fmt: skip
+    args.digest = digest
     size = sum(path.stat().st_size for path in files)
     if not size:
         raise ValueError("there is no text in " + ", ".join(map(str, names)))
     print(f"{len(files):,} {'file' if len(files) == 1 else 'files'} of text, {size:,} bytes"
           + f"; {others} other files are left out" * bool(others))  # fmt: skip
+    if copies:
+        more = f", and so on of {len(copies):,} copies" if len(copies) > 1 else ""
+        print("{} has the contents of {}, so it is left out{}".format(*copies[0], more))
     parts = data.divided(files)
     ta.manual_seed(args.seed)
     model, training, held_out = model_and_text(args, parts)
@@ -509,7 +574,12 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     Run.saved = checkpoint_of(args)
     if trainer.loop.is_stopped:
         print(f"stopped after {len(trainer.loop.losses):,} steps; {how_to_go_on()}")
+        if is_untrained(trainer.loop.held_out, args.start):
+            print("the model to write with has learned nothing yet, because no lower held-out loss "
+                  "was measured")  # fmt: skip
         sys.exit(130)
+    if trainer.loop.since_best >= args.patience and trainer.progress < 1:
+        print(f"stopped: {args.patience} times no lower held-out loss")
     if get_rank() == 0:
         report(args, trainer, rows)
 

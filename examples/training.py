@@ -292,7 +292,7 @@ def run_program(main: Callable[[], None]) -> None:
         main()
     except KeyboardInterrupt:
         if Run.saved is not None:
-            print(f"\nstopped after the training, which is in {Run.saved}; {how_to_go_on()}")
+            print(f"\nstopped; what was learned is in {Run.saved}; {how_to_go_on()}")
         else:
             print("\nstopped before the first step; nothing was saved")
         sys.exit(130)

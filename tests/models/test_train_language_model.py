@@ -186,7 +186,7 @@ def test_what_is_no_text_gets_a_sentence(content, words, program, capsys):
         (["text.txt", "--lora", "4"], "name its folder with --from"),
         (["text.txt", "--heads", "3"], "cannot be split into 3 heads"),
         (["--resume", "--out", "none"], "is not there yet: train first"),
-        (["text.txt", "--words", "5", "--tokens", "bpe", "--context", "9000"], "is too short"),
+        (["text.txt", "--words", "300", "--tokens", "bpe", "--context", "9000"], "is too short"),
     ],
 )
 def test_what_cannot_be_done_gets_a_sentence(options, words, program, capsys):
@@ -205,6 +205,147 @@ def test_a_full_disk_gets_a_sentence(program, capsys, monkeypatch):
     said = complaint(program, capsys, "text.txt", "--resume", "--steps", "8")
     assert said == "train_language_model.py: No space left on device"
     assert Path("runs/language_model/checkpoint.safetensors").read_bytes() == before
+
+
+# What is there stays, and nothing is left unsaid
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def trained(program, capsys):
+    """A folder with a run of two steps."""
+    program("text.txt", *TINY, "--steps", "2", "--out", "run")
+    capsys.readouterr()
+    return Path("run")
+
+
+def test_a_run_that_is_refused_changes_no_other(program, trained, capsys):
+    Path("short.txt").write_text("one line", "utf-8")
+    Path("other.txt").write_text(TEXT.upper(), "utf-8")
+    before = files_in(trained)
+    for options in (
+        ["other.txt", "--heads", "3"],
+        ["short.txt"],
+        ["other.txt", "--context", "100000"],
+        ["other.txt", "--context", "100000", "--tokens", "bpe"],
+        ["other.txt", "--words", "256", "--tokens", "bpe"],
+        ["other.txt", "--from", "run"],
+    ):
+        complaint(program, capsys, *options, "--out", "run", "--overwrite")
+        assert files_in(trained) == before, options
+    complaint(program, capsys, "short.txt", "--out", "new")
+    assert not Path("new").exists()
+
+
+def test_ctrl_c_before_the_first_model_saves_nothing(program, trained, capsys, monkeypatch):
+    Path("other.txt").write_text(TEXT.upper(), "utf-8")
+    before = files_in(trained)
+    training = importlib.import_module("training")
+    example = importlib.import_module("train_language_model")
+    monkeypatch.setattr(training.Run, "saved", None)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(example, "ladder", interrupt)
+    arguments = ["other.txt", *TINY, "--steps", "2", "--out", "run", "--overwrite"]
+    with pytest.raises(SystemExit, match="130"):
+        training.run_program(lambda: program(*arguments))
+    assert "nothing was saved" in capsys.readouterr().out
+    after = files_in(trained)
+    assert {path: after[path] for path in before} == before
+    assert {path.parent.parent.name for path in after.keys() - before.keys()} == {"ids"}
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_model_without_a_checkpoint_is_not_overwritten(name, program, capsys):
+    Path("model").mkdir()
+    Path("model", name).write_text("{}")
+    said = complaint(program, capsys, "text.txt", *TINY, "--out", "model")
+    assert f"model has a model already, because {name} is there" in said
+    assert Path("model", name).read_text() == "{}"
+
+
+def test_characters_without_a_token_are_refused(program, trained, capsys):
+    Path("zh.txt").write_text("你好世界，" * 400 + TEXT, "utf-8")
+    said = complaint(program, capsys, "zh.txt", "--from", "run", "--out", "zh")
+    assert re.search(r"2,000 of [\d,]+ characters \(.*%\) have no token .* '世'", said)
+    assert not Path("zh").exists()
+
+
+def test_a_run_goes_on_with_its_own_text_only(program, trained, capsys):
+    before = files_in(trained)
+    Path("text.txt").write_text(TEXT + "more", "utf-8")
+    said = complaint(program, capsys, "--out", "run", "--resume", "--steps", "4")
+    assert "the text is not the one that this run has learned from" in said
+    assert files_in(trained) == before
+    Path("text.txt").write_text(TEXT, "utf-8")  # at another time
+    program("--out", "run", "--resume", "--steps", "4")
+
+
+def test_what_cannot_be_written_gets_a_sentence(program, capsys):
+    """tokenizers' own `save` raises a plain Exception."""
+    Path("out/tokenizer.json").mkdir(parents=True)
+    said = complaint(program, capsys, "text.txt", *TINY, "--out", "out", "--overwrite")
+    assert said.endswith("got 'out/tokenizer.json', which is no file")
+
+
+def test_a_run_that_is_killed_early_goes_on(program, capsys, monkeypatch):
+    example = importlib.import_module("train_language_model")
+
+    def killed(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(example.Trainer, "learn", killed)
+        with pytest.raises(MemoryError):
+            program("text.txt", *TINY, "--steps", "4", "--out", "run")
+    program("--out", "run", "--sample", "4 green", "--length", "5")
+    assert "this model has learned nothing yet" in capsys.readouterr().err
+    program("--out", "run", "--resume")
+    assert len(ta.load("run/checkpoint.safetensors")["losses"]) == 4
+    program("--out", "run", "--sample", "4 green", "--length", "5")
+    assert "learned nothing" not in capsys.readouterr().err
+    program("text.txt", *TINY, "--steps", "4", "--out", "whole")
+    one, two = (ta.load(f"{out}/model.safetensors") for out in ("run", "whole"))
+    assert all(np.array_equal(one[name].numpy(), two[name].numpy()) for name in two)
+
+
+def test_a_run_that_ends_early_says_why(program, capsys, monkeypatch):
+    example = importlib.import_module("train_language_model")
+    monkeypatch.setattr(example, "held_out_loss", lambda *_: 3.0)
+    program("text.txt", *TINY, "--steps", "20", "--patience", "2")
+    assert "stopped: 2 times no lower held-out loss" in capsys.readouterr().out
+
+
+def test_a_copy_of_a_text_counts_once(program, capsys):
+    Path("copy.txt").write_text(TEXT, "utf-8")
+    files = ["text.txt", "./text.txt", "copy.txt", "."]
+    program(*files, *TINY, "--steps", "2")
+    out = capsys.readouterr().out
+    assert out.startswith(f"1 file of text, {len(TEXT):,} bytes\n")
+    assert re.search(r"(copy|text).txt has the contents of (copy|text).txt, so it is left out", out)
+
+
+def test_chat_needs_a_character_with_a_token(program, trained, capsys):
+    chat = importlib.import_module("chat")
+    with pytest.raises(SystemExit, match="no character of the prompt has a token in this model"):
+        chat.main(["--folder", "run", "你好"])
+
+
+@pytest.mark.parametrize("option", ["--temperature", "--dropout", "--weight-decay"])
+def test_the_least_number_is_said(option, program, capsys):
+    said = complaint(program, capsys, "text.txt", option, "-1")
+    assert "must be 0 or more and at most " in said
+
+
+def test_bpe_has_more_pieces_than_bytes(program, capsys):
+    said = complaint(program, capsys, "text.txt", "--tokens", "bpe", "--words", "256")
+    assert "--words 256 is too small: bpe begins with the 256 bytes, so it needs 257" in said
 
 
 # Texts

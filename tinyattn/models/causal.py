@@ -27,6 +27,7 @@ from ..nn.int8 import Int8Linear
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
+from ..training.atomic_write import write_atomically
 from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
@@ -361,7 +362,8 @@ class CausalLM(Published):
             )
         self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
-            self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
+            # The tokenizer's own `save` raises no OSError.
+            write_atomically(Path(folder, TOKENIZER[0]), [self.tokenizer.to_str(True).encode()])
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | template)
