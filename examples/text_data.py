@@ -273,14 +273,15 @@ UNSPACED = (
 )
 # Accents, vowel signs and other marks belong to the sign before them; for `re` they are no letters.
 MARKS = "".join(chr(i) for i in range(0x300, 0x1F000) if unicodedata.category(chr(i))[0] == "M")
-MARK = rf"[{MARKS}\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
-LETTERS = rf"(?:[^\W{UNSPACED}]++{MARK})++"
+# Greedy, because possessive ones (`*+`) lose letters in some runs of Python 3.11.2.
+MARK = rf"[{MARKS}\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+LETTERS = rf"(?:[^\W{UNSPACED}]+{MARK})+"
 HEBREW = "\u05d0-\u05ea"  # where a quote marks an abbreviation
 WORDS = re.compile(
     rf"[{UNSPACED}]{MARK}"
-    rf"|{LETTERS}(?:(?:['’·\u05f3\u05f4]|(?<=[{HEBREW}])\"(?=[{HEBREW}])){LETTERS})*+"
+    rf"|{LETTERS}(?:(?:['’·\u05f3\u05f4]|(?<=[{HEBREW}])\"(?=[{HEBREW}])){LETTERS})*"
     r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag
-    rf"|[^\w\s]{MARK}(?:(?<=\u200d)[^\w\s]{MARK})*+"  # an emoji may be joined of several
+    rf"|[^\w\s]{MARK}(?:(?<=\u200d)[^\w\s]{MARK})*"  # an emoji may be joined of several
 )
 SIGN = re.compile(f"[{UNSPACED}]")
 # Soft hyphens, marks of direction and of the shape of a sign: what nobody sees.

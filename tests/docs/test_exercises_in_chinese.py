@@ -8,7 +8,6 @@ import inspect
 import io
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -26,10 +25,13 @@ MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
 SPEAKING = [FOLDER / name for name in ("conftest.py", "elsewhere.py", "grading.py")]
 SPEAKING += [FOLDER / name for name in ("guard.py", "score.py", "written.py")]
 # The exercise of a page that stands in UNTRANSLATED is in English, too.
-ENGLISH = {
-    Path(page).name.partition("_")[0]
-    for page in runpy.run_path(str(FOLDER.parent / "conf.py"))["UNTRANSLATED"]
-}
+# conf.py is read and not run, because it needs Sphinx.
+(PAGES,) = (
+    ast.literal_eval(line.value)
+    for line in ast.parse((FOLDER.parent / "conf.py").read_text("utf-8")).body
+    if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "UNTRANSLATED"
+)
+ENGLISH = {Path(page).name.partition("_")[0] for page in PAGES}
 SPEAKING += sorted(x for x in FOLDER.glob("test_*.py") if x.stem.split("_")[1] not in ENGLISH)
 STARTERS = sorted(x for x in FOLDER.glob("ex_*.py") if x.stem.split("_")[1] not in ENGLISH)
 # Keys of dicts in graders, and code: these are not shown, or are the same in every language.

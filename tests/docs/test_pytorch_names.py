@@ -432,6 +432,8 @@ def test_expressions_compute_what_pytorch_computes(name: str, dtype: str) -> Non
         values["y"] = values["y"][0]
     if name in ("ger", "vdot"):
         values = {key: value[0] for key, value in values.items()}
+    if name == "bincount":
+        values["x"] = np.array([2, 0, 2])
     used = [letter for letter in "xy" if re.search(rf"\b{letter}\b", EXPRESSIONS[name])]
     theirs = getattr(torch, name)(*(torch.as_tensor(values[letter]) for letter in used))
     ours = {"x": ta.tensor(values["x"]), "y": ta.tensor(values["y"]), "np": np, "ta": ta}

@@ -113,6 +113,7 @@ def test_slides_are_shown_without_a_network(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def with_own_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository, with the page of docs/template in it, as own_page.md says it."""
+    pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
     root = tmp_path_factory.mktemp("own") / "clone"
     leave = shutil.ignore_patterns("_build", "__pycache__", "*.mo")
     for name in ("docs", "tests", "examples"):

@@ -28,7 +28,8 @@ IDS = [[1, 5, 2, 2, 7], [3, 3, 9, 0, 4]]
 @pytest.fixture
 def model() -> CausalLM:
     ta.manual_seed(3)
-    return CausalLM(CONFIG).double().eval()
+    wide = {"initializer_range": 0.5}  # so that each head counts
+    return CausalLM({**CONFIG, **wide}).double().eval()
 
 
 def norm(x: np.ndarray, module: nn.LayerNorm) -> np.ndarray:

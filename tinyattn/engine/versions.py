@@ -83,14 +83,15 @@ def note_view(tensor: Any, viewed: Any, *call: Any) -> None:
 def sharing(tensor: Any) -> dict[Any, tuple[Any, ...]]:
     """The Tensors that show elements of this one, itself included, each before its views.
 
-    Each with how it was made: a reference to the first one, and Views from there on.
+    Each with how it was made: a reference to the first one, and Views from there on. Two columns of
+    one matrix count as if they shared elements, because memory is compared by its bounds.
     """
     array, members = tensor._data, {}
     views: list[Any] = [x for x in getweakrefs(owner_of(array)) if isinstance(x, View)]
     pairs = [(view.tensor, view) for view in views] + [(x.viewed, x.before) for x in views]
     for reference, view in [(ref(tensor), tensor._view), *pairs]:
         other = reference()
-        if other is not None and namespace(array).shares_memory(other._data, array):
+        if other is not None and namespace(array).may_share_memory(other._data, array):
             members[other] = made_by(reference, view)
     return dict(sorted(members.items(), key=lambda member: len(member[1])))
 

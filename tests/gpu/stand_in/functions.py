@@ -115,6 +115,10 @@ def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
     return a if a.flags.c_contiguous and dtype is None else ndarray(np.array(host(a), dtype))
 
 
+def may_share_memory(a: ndarray, b: ndarray) -> bool:
+    return np.may_share_memory(a.array, b.array)
+
+
 def asnumpy(a: Any) -> np.ndarray:
     synchronisations.add("asnumpy", a)
     return np.array(host(a))
@@ -161,6 +165,7 @@ def cupy() -> types.ModuleType:
         "asarray": asarray,
         "ascontiguousarray": ascontiguousarray,
         "asnumpy": asnumpy,
+        "may_share_memory": may_share_memory,
         "from_dlpack": from_dlpack,
         "ogrid": Grid(),
         "RawModule": RawModule,
