@@ -1,10 +1,12 @@
 """Train a small Transformer encoder on texts of your own, and ask it.
 
 The file is a CSV file, as Excel writes it, in any script. Its first line names the columns; one of
-them has the texts, one their labels. Without a file it learns from 4,800 definitions of WordNet
-what kind of thing each one defines.
+them has the texts, one their labels. If they are called text and label, or if there are no others,
+--text and --label can be left out. Without a file it learns from 4,800 definitions of WordNet what
+kind of thing each one defines.
 
   python examples/classify_texts.py
+  python examples/classify_texts.py FILE.csv
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN --separator ";"
   python examples/classify_texts.py --predict "a small portable timepiece"
@@ -251,9 +253,11 @@ def separator(text: str) -> str:
 
 def encoding(text: str) -> str:
     try:
-        b"".decode(text)
-    except LookupError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        b"text".decode(text, "replace")  # Python does not look at the encoding of an empty text
+    except (LookupError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"must be an encoding that Python has, such as gb18030 or utf-16-le, got {text!r}"
+        ) from None
     return text
 
 
@@ -269,8 +273,8 @@ def options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("file", nargs="?", type=Path, metavar="FILE.csv")
-    add("--text", metavar="COLUMN", help="the column of the texts")
-    add("--label", metavar="COLUMN", help="the column of the labels")
+    add("--text", metavar="COLUMN", help="the column of the texts (text, or one of two)")
+    add("--label", metavar="COLUMN", help="the column of the labels (label, or one of two)")
     add("--separator", type=separator, metavar="SIGN",
         help="between two columns (what divides the first line)")  # fmt: skip
     add("--encoding", type=encoding, metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
@@ -300,10 +304,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         )
     if args.file is None:
         texts, names = definitions()
-    elif args.text and args.label:
-        texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     else:
-        raise ValueError("name the two columns of the file with --text and --label")
+        texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     check_labels(names)
     if (args.out / WEIGHTS).exists() and not args.overwrite:
         raise ValueError(

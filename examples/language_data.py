@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from text_data import MARKS_OF_FILES, readings
+from text_data import MARKS_OF_FILES, readings, utf_16
 
 from tinyattn.models.settings import write_json
 
@@ -107,6 +107,8 @@ def check_text(path: Path) -> None:
         if begin.startswith(mark) and mark != codecs.BOM_UTF8:
             raise ValueError(f"{path} is in {name.upper()}: save it as UTF-8")
     if b"\0" in begin:
+        if name := utf_16(begin):
+            raise ValueError(f"{path} is probably in {name.upper()}: save it as UTF-8")
         raise ValueError(f"{path} is not a text, because it has a NUL byte")
     checked_utf8(path, begin, 0)
 

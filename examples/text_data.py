@@ -40,12 +40,18 @@ def definitions() -> tuple[list[str], list[str]]:
 
 
 def read_csv(
-    path: Path, text: str, label: str, separator: str | None = None, encoding: str | None = None
+    path: Path,
+    text: str | None = None,
+    label: str | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
 ) -> tuple[list[str], list[str]]:
     """The two columns of a CSV file, of which the first line names the columns.
 
-    separator: what stands between two columns; by default what divides the first line so that both
-    columns are there. encoding: by default UTF-8, or what a mark at the beginning of the file says.
+    text, label: the names of the two columns; where one is not given, `chosen` finds it, and a
+    printed line names both. separator: what stands between two columns; by default what divides
+    the first line so that both columns are there. encoding: by default UTF-8, or what a mark at the
+    beginning of the file says.
 
     A row without a text or a label is left out, and one printed line counts them. ValueError says
     what is wrong with a file, and in which line.
@@ -55,19 +61,24 @@ def read_csv(
     if excel:
         content, separator = excel[2] + content[excel.end() :], separator or excel[1]
     separator = separator or separator_of(content, text, label)
-    rows = iter(records(path, content, separator))
-    _, names = next(rows, (1, []))
-    names = [in_one_code(name).strip() for name in names]
+    (_, names), *rows = records(path, content, separator) or [(1, [])]
+    names = [plain_name(name) for name in names]
     if not names:
         raise ValueError(
             f"{path} is empty: its first line must name the columns, and each further line has a "
             "text and its label"
         )
+    if text is None or label is None:
+        text, label = chosen(path, names, [row for _, row in rows], text, label)
     for column in (text, label):
-        if names.count(in_one_code(column).strip()) != 1:
+        if names.count(plain_name(column)) != 1:
             problem = "two columns" if column in names else "no column"
             raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
-    places = [names.index(in_one_code(column).strip()) for column in (text, label)]
+    places = [names.index(plain_name(column)) for column in (text, label)]
+    if places[0] == places[1]:
+        raise ValueError(
+            f"--text and --label name the same column twice, {text!r}; {path} has {names}"
+        )
     texts, labels, empty = [], [], []
     for line, row in rows:
         if len(row) != len(names):
@@ -85,6 +96,36 @@ def read_csv(
         number = "1 row without" if len(empty) == 1 else f"{len(empty):,} rows without"
         print(f"{path}: {number} a text or a label left out, the first in line {empty[0]}")
     return texts, labels
+
+
+def plain_name(column: str) -> str:
+    return in_one_code(column).strip()
+
+
+def chosen(
+    path: Path, names: list[str], rows: list[list[str]], text: str | None, label: str | None
+) -> tuple[str, str]:
+    """The column of the texts and that of the labels, where one or both are not given: those that
+    are named text and label, or the two of a file that has no others. If neither is named so, the
+    labels are in the column with fewer different values."""
+    given = {plain_name(name) for name in (text, label) if name is not None}
+    by_name = {name.lower(): name for name in names if name not in given}
+    text, label = text or by_name.get("text"), label or by_name.get("label")
+    if len(names) == 2 and text is None and label is None:
+        different = [len({row[i] for row in rows if len(row) == 2}) for i in (0, 1)]
+        text, label = names if different[0] >= different[1] else names[::-1]
+    elif len(names) == 2:
+        known = plain_name(text or label or "")
+        other = next((name for name in names if name != known), known)
+        text, label = text or other, label or other
+    if text is None or label is None:
+        raise ValueError(
+            "name the column of the texts with --text and that of the labels with --label; "
+            f"{path} has {names}"
+        )
+    print(f"{path}: the texts are in column {text!r}, and the labels in column {label!r} "
+          "(--text and --label choose others)")  # fmt: skip
+    return text, label
 
 
 # A file says by its first bytes if it is in one of these.
@@ -114,11 +155,24 @@ def decoded(path: Path, encoding: str | None = None) -> str:
             f"which its words can be read: {readings(content, error.start)}"
         ) from None
     if "\0" in text:
+        advice = 'save it as text in UTF-8 (in Excel: "CSV UTF-8")'
+        if name := utf_16(content):
+            advice = f"it is probably in UTF-16, so try --encoding {name}"
         raise ValueError(
             f"{path}, line {line_after(text[: text.index(chr(0))])}: it has a NUL byte, which no "
-            'text has; save it as text in UTF-8 (in Excel: "CSV UTF-8")'
+            f"text has; {advice}"
         )
     return text.removeprefix("\ufeff")
+
+
+def utf_16(content: bytes) -> str:
+    """The kind of UTF-16 that a file without a mark is probably in, or an empty text: in the other
+    kind, and in what is no text, line ends are other signs."""
+    for name in ("utf-16-le", "utf-16-be"):
+        text = content.decode(name, "replace")
+        if "\n" in text and "\0" not in text and "\ufffd" not in text:
+            return name
+    return ""
 
 
 def readings(content: bytes, place: int) -> str:
@@ -132,12 +186,13 @@ def line_after(text: str) -> int:
     return len(re.findall("\r\n?|\n", text)) + 1
 
 
-def separator_of(content: str, text: str, label: str) -> str:
-    """The sign that divides the first line so that both columns are there; else a comma."""
+def separator_of(content: str, text: str | None, label: str | None) -> str:
+    """The sign that divides the first line so that the columns that are named are there (text and
+    label, if none is); else the most frequent one."""
+    wanted = {plain_name(name) for name in (text, label) if name is not None} or {"text", "label"}
     first = next((line for line in content.splitlines() if line.strip()), "")
     for sign in ",;\t|":
-        names = [in_one_code(name).strip() for name in next(csv.reader([first], delimiter=sign))]
-        if {in_one_code(text).strip(), in_one_code(label).strip()} <= set(names):
+        if wanted <= {plain_name(name) for name in next(csv.reader([first], delimiter=sign))}:
             return sign
     return max(",;\t|", key=first.count)
 

@@ -196,17 +196,16 @@ def expect(condition: Any, sentence: str) -> None:
         pytest.fail(say(sentence), pytrace=False)
 
 
-def passed(*tests: Callable[[], None]) -> bool:
-    """Whether these say nothing. If they do, a later test would give another cause for it. What is
-    not written yet is said in the later test too, because the score card counts it."""
+def needs(*tests: Callable[[], None]) -> None:
+    """Skip a test if one of these fails, because it would give another cause for the same mistake.
+    What is not written yet is said in the later test too, because the score card counts it."""
     try:
         for test in tests:
             test()
     except pytest.fail.Exception as error:
         if say("is not written yet") in str(error):
             raise
-        return False
-    return True
+        pytest.skip(say("not judged yet, because another test fails: mend that first"))
 
 
 def close(found: Any, right: Any, tolerance: float = 1e-7) -> bool:

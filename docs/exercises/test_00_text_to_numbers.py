@@ -1,7 +1,7 @@
 """Grades exercise 0."""
 
 import numpy as np
-from grading import close, exercise, expect, passed, run
+from grading import close, exercise, expect, needs, run
 
 yours = exercise("ex_00_text_to_numbers")
 rng = np.random.default_rng(3)
@@ -71,8 +71,7 @@ def test_large_logits() -> None:
     large = np.array([[1000.0, 0.0, 999.0], [-1000.0, -1001.0, -1002.0]])
     loss = run(yours.cross_entropy, large.copy(), np.array([0, 0]))
     slopes = run(yours.cross_entropy_gradient, large.copy(), np.array([0, 0]))
-    if not passed(test_the_loss, test_the_gradient):
-        return
+    needs(test_the_loss, test_the_gradient)
     expect(
         np.isfinite(loss).all() and np.isfinite(slopes).all(),
         "logits of 1000 give nan or inf: subtract the maximum of each row before exp",

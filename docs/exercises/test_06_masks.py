@@ -1,7 +1,7 @@
 """Grades exercise 6."""
 
 import numpy as np
-from grading import close, exercise, expect, passed, run
+from grading import close, exercise, expect, needs, run
 
 yours = exercise("ex_06_masks")
 rng = np.random.default_rng(6)
@@ -19,8 +19,10 @@ def test_padding() -> None:
     )
     expect(not found[2].any(), "a sample of length 0 has a visible key")
     expect(not found[0, :, 2:].any(), "key 2 of a sample of length 2 is padding, but visible")
+    if not found[0, 3, :2].all():
+        needs(test_future)
     expect(
-        found[0, 3, :2].all() or not passed(test_future),
+        found[0, 3, :2].all(),
         "lengths hide keys, not queries: query 3 sees keys 0 and 1",
     )
 
@@ -36,8 +38,10 @@ def test_future() -> None:
 def test_samples_are_not_queries() -> None:
     """As many samples as queries, so that a wrong axis is no error."""
     found = run(yours.visible_keys, np.array([1, 3, 3]), 3)
+    if not found[1, 2].all():
+        needs(test_future)
     expect(
-        found[1, 2].all() or not passed(test_future),
+        found[1, 2].all(),
         "the last query of a sample of full length does not see all keys: lengths belong to "
         "samples, not to queries",
     )

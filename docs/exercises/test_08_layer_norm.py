@@ -1,7 +1,7 @@
 """Grades exercise 8."""
 
 import numpy as np
-from grading import close, exercise, expect, finite_differences, passed, run
+from grading import close, exercise, expect, finite_differences, needs, run
 
 yours = exercise("ex_08_layer_norm")
 
@@ -43,8 +43,7 @@ def test_eps() -> None:
     centred = x - x.mean(-1, keepdims=True)
     beside = centred / (x.std(-1, keepdims=True) + 0.04)
     found = run(yours.layer_norm, x, 0.04)
-    if not passed(test_rows):
-        return
+    needs(test_rows)
     expect(not close(found, beside), "eps is added to the root; it belongs under the root")
     expect(close(found, right(x, 0.04)), "eps does not act as in sqrt(variance + eps)")
     constant = run(yours.layer_norm, np.full((1, 4), 3.0))
@@ -54,8 +53,10 @@ def test_eps() -> None:
 def test_more_dimensions() -> None:
     x = numbers(2, 3, 4)
     found = run(yours.layer_norm, x)
+    if not close(found, right(x)):
+        needs(test_rows, test_eps)
     expect(
-        close(found, right(x)) or not passed(test_rows, test_eps),
+        close(found, right(x)),
         "layer_norm of (2, 3, 4) is wrong: rows lie along the last axis, axis=-1",
     )
 
@@ -63,8 +64,10 @@ def test_more_dimensions() -> None:
 def test_a_large_mean() -> None:
     x = numbers(2, 5)
     found = run(yours.layer_norm, x + 1e6)
+    if not close(found, right(x)):
+        needs(test_rows, test_eps)
     expect(
-        close(found, right(x)) or not passed(test_rows, test_eps),
+        close(found, right(x)),
         "numbers around 1,000,000 give a wrong result: subtract the mean before you square, "
         "because mean(x^2) - mean^2 loses digits",
     )
@@ -124,7 +127,9 @@ def test_backward_with_a_large_eps() -> None:
     x, grad = numbers(2, 2, 5)
     expected = finite_differences(lambda x: right(x, 0.5), x, grad)
     found = run(yours.layer_norm_backward, grad, x, 0.5)
+    if not close(found, expected, 1e-6):
+        needs(test_backward)
     expect(
-        close(found, expected, 1e-6) or not passed(test_backward),
+        close(found, expected, 1e-6),
         "with eps=0.5 the gradient is wrong: y has eps in it too",
     )

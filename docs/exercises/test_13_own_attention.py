@@ -4,7 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, passed, run
+from grading import close, exercise, expect, needs, run
 
 import tinyattn as ta
 from tinyattn import nn
@@ -129,8 +129,7 @@ def test_distance_numbers() -> None:
 
 
 def test_position_scores() -> None:
-    if not passed(test_distance_numbers):
-        return
+    needs(test_distance_numbers)
     attention = module()
     q = ta.randn(2, HEADS, 3, SIZE // HEADS, dtype=ta.float64)
     found = run(attention.position_scores, q, 5)
@@ -146,8 +145,7 @@ def test_position_scores() -> None:
 
 
 def test_formula() -> None:
-    if not passed(test_distance_numbers, test_position_scores):
-        return
+    needs(test_distance_numbers, test_position_scores)
     for sizes in ((6, 6), (3, 6)):
         attention, arguments = module(), inputs(*sizes)
         found, right = called(attention, arguments), by_loops(attention, arguments)
@@ -166,8 +164,7 @@ def weights_of(attention: nn.Module) -> ta.Tensor:
 
 
 def test_weights() -> None:
-    if not passed(*STEPS):
-        return
+    needs(*STEPS)
     attention, arguments = module(), inputs(3, 6)
     called(attention, arguments)
     weights = weights_of(attention)
@@ -177,8 +174,7 @@ def test_weights() -> None:
 
 
 def test_masks() -> None:
-    if not passed(*STEPS):
-        return
+    needs(*STEPS)
     attention, arguments = module(), inputs()
     mask = ta.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
     for options, name in (({"mask": mask}, "mask"), ({"valid_lens": [6, 3]}, "valid_lens")):
@@ -191,8 +187,7 @@ def test_masks() -> None:
 
 
 def test_causal() -> None:
-    if not passed(*STEPS):
-        return
+    needs(*STEPS)
     attention, arguments = module(), inputs()
     changed = [x.clone() for x in arguments]
     for x in changed:
@@ -206,8 +201,7 @@ def test_causal() -> None:
 
 
 def test_gradients() -> None:
-    if not passed(*STEPS):
-        return
+    needs(*STEPS)
     attention, arguments = module(), inputs(3, 4)
     for x in arguments:
         x.requires_grad_()
@@ -227,8 +221,7 @@ def test_gradients() -> None:
 
 
 def test_in_an_encoder() -> None:
-    if not passed(*STEPS):
-        return
+    needs(*STEPS)
     feed_forward = nn.PositionwiseFeedForward(SIZE, 16)
     layer = nn.EncoderLayer(SIZE, yours.RelativeKeys(SIZE, HEADS, FARTHEST), feed_forward)
     with warnings.catch_warnings():

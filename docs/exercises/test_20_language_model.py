@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, passed, run
+from grading import close, exercise, expect, needs, run
 
 import tinyattn as ta
 
@@ -79,8 +79,7 @@ def strongest(model: ta.models.CausalLM, distance: int) -> tuple[int, int]:
 
 
 def test_the_head() -> None:
-    if not passed(test_the_scores):
-        return
+    needs(test_the_scores)
     for heads, before, after in (
         ([0, 1, 2, 3], 0, 0),
         ([3, 2, 1, 0], 0, 0),
@@ -157,8 +156,7 @@ def test_without_a_cache() -> None:
 
 
 def test_with_a_cache() -> None:
-    if not passed(test_without_a_cache):
-        return
+    needs(test_without_a_cache)
     whole, cache, first = attended(X), None, 0
     for end in (2, 3, 6):
         old = cache
@@ -239,8 +237,7 @@ def test_the_temperature() -> None:
 
 
 def test_top_p() -> None:
-    if not passed(test_the_temperature):
-        return
+    needs(test_the_temperature)
     for temperature, top_p in ((1.0, 0.5), (1.0, 0.7), (0.25, 0.9), (1.0, 0.05)):
         p = softmax(LOGITS / temperature)
         found = np.asarray(run(yours.next_probabilities, LOGITS.copy(), temperature, top_p))

@@ -1379,13 +1379,16 @@ def _english(monkeypatch: pytest.MonkeyPatch) -> None:
 def sentences(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the grader says of the solution in this folder: one sentence for each failed test."""
     monkeypatch.setattr(grading, "FOLDER", folder)
-    found = []
+    found, skipped = [], False
     for test, function in runpy.run_path(str(FOLDER / f"test_{name}.py")).items():
         if test.startswith("test_"):
             try:
                 function()
             except pytest.fail.Exception as error:
                 found.append(str(error))
+            except pytest.skip.Exception:
+                skipped = True
+    assert found or not skipped, "a test is skipped, and no other one fails"
     return found
 
 
@@ -1788,6 +1791,15 @@ def own_pytest(
         env={**os.environ, "TINYATTN_EXERCISES": str(folder), "TINYATTN_SECONDS": seconds},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
+
+
+def test_what_cannot_be_judged_is_skipped_with_a_reason(tmp_path: Path) -> None:
+    solution = (FOLDER / "solutions" / "ex_22_own_language_model.py").read_text("utf-8")
+    wrong = solution.replace("pieces[:, :-1], pieces[:, 1:]", "pieces[:, :-1], pieces[:, :-1]")
+    (tmp_path / "ex_22_own_language_model.py").write_text(wrong, "utf-8")
+    run = own_pytest("22_own_language_model", tmp_path, "60")
+    assert "1 failed, 6 passed, 1 skipped" in run.stdout
+    assert "not judged yet, because another test fails: mend that first" in run.stdout
 
 
 def test_a_loop_without_end_is_stopped_and_its_line_is_named(tmp_path: Path) -> None:

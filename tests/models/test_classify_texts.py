@@ -65,9 +65,17 @@ def test_a_file_is_read(data, tmp_path):
         (b"text,label\ncaf\xe9,b\n", 'save it as UTF-8 (in Excel: "CSV UTF-8")'),
         ("text,label\n我的手机,b\n".encode("gb18030"), "gb18030 '我的手机,b'"),
         ("text,label\nışık,b\n".encode("cp1254"), "cp1254 'ışık,b'"),
-        ("text,label\na,b\n".encode("utf-16-le"), "line 1: it has a NUL byte"),
+        (
+            "text,label\na,b\n".encode("utf-16-le"),
+            "probably in UTF-16, so try --encoding utf-16-le",
+        ),
+        (
+            "text,label\n一,b\n".encode("utf-16-be"),
+            "line 1: it has a NUL byte, which no text has; it",
+        ),
+        ("text,label\n一,b\n".encode("utf-16-be"), "so try --encoding utf-16-be"),
         (b"\xff\xfea", "line 1: it is not UTF-16"),
-        (b"text,label\na,b\na\0c,b\n", "line 3: it has a NUL byte"),
+        (b"text,label\na,b\na\0c,b\n", "line 3: it has a NUL byte, which no text has; save it as"),
         (b"\x89PNG\r\n\x1a\n\0\0", "line 3: it has a NUL byte"),
         (b'text,label\na,b\n"a "word" b",c\n', "line 3: "),
         (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
@@ -98,6 +106,55 @@ def test_a_file_of_excel_is_read(data, tmp_path, content):
     path = tmp_path / "some.csv"
     path.write_bytes(content)
     assert data.read_csv(path, "text", "label") == (["ça, là"], ["b"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "cp1252", "big5"])
+def test_an_encoding_that_python_has_is_taken(example, encoding):
+    assert example.encoding(encoding) == encoding
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "found"),
+    [
+        ("id,text,label\n1,one,a\n", (None, None), ("text", "label")),
+        ("Label;Text;id\na;one;1\n", (None, None), ("Text", "Label")),
+        ("label,said\na,one\nb,two\n", (None, None), ("said", "label")),
+        ("comment,verdict\none,a\ntwo,a\n", (None, None), ("comment", "verdict")),
+        ("v1,v2\na,one\na,two\n", (None, None), ("v2", "v1")),
+        ("v1\tv2\na\tone\nb\ttwo\n", (None, None), ("v1", "v2")),  # nothing tells them apart
+        ("a,text\none,x\ntwo,x\n", ("a", None), ("a", "text")),
+        ("text,label\none,x\ntwo,x\n", (None, "text"), ("label", "text")),
+        ("a,b,label\none,x,1\n", ("b", None), ("b", "label")),
+        ("a;b, or c;label\none;x;1\n", ("b, or c", None), ("b, or c", "label")),
+    ],
+)
+def test_columns_that_are_not_named_are_chosen(data, tmp_path, capsys, content, given, found):
+    path = tmp_path / "some.csv"
+    path.write_text(content)
+    assert data.read_csv(path, *given) == data.read_csv(path, *found)
+    said = capsys.readouterr().out
+    assert f"the texts are in column {found[0]!r}, and the labels in column {found[1]!r}" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "words"),
+    [
+        ("a,b,c\n1,2,3\n", (None, None), "with --label; "),
+        ("a,b,c\n1,2,3\n", ("b", None), "some.csv has ['a', 'b', 'c']"),
+        ("text\n1\n", (None, None), "some.csv has ['text']"),
+        ("text,text\n1,2\n", (None, None), "has two columns 'text'"),
+        ("text,said\n1,2\n", ("other", None), "has no column 'other'"),
+        ("text,label\n1,2\n", ("text", "text "), "name the same column twice, 'text'"),
+        ("", (None, None), "is empty: its first line must name the columns"),
+    ],
+)
+def test_columns_that_cannot_be_chosen_are_listed(data, tmp_path, content, given, words):
+    path = tmp_path / "some.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"some\.csv") as caught:
+        data.read_csv(path, *given)
+    assert words in str(caught.value)
 
 
 def test_an_encoding_that_is_named_is_read(data, tmp_path):
@@ -310,8 +367,10 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["none.csv"], "name the two columns of the file with --text and --label"),
+        (["none.csv"], "No such file or directory"),
         (["none.csv", "--text", "a", "--label", "b"], "No such file or directory"),
+        (["none.csv", "--encoding", "foo"], "must be an encoding that Python has, such as gb18030"),
+        (["none.csv", "--encoding", "hex"], "or utf-16-le, got 'hex'"),
         (["--predict", "a", " "], "--predict: a text must have words, got ' '"),
         (["--predict", "a"], "has no trained classifier yet: train one first"),
     ],

@@ -166,6 +166,7 @@ def test_the_loss_that_is_not_finite_ends_it(program, capsys):
         (b"one line", "the text is too short: it has 7 tokens, and a window has 17"),
         (bytes(range(256)), "bad.txt is not a text, because it has a NUL byte"),
         ("caf\xe9 and more".encode("latin-1"), "bad.txt is not in UTF-8: byte 3 is no character"),
+        ("hello\n".encode("utf-16-be"), "bad.txt is probably in UTF-16-BE: save it as UTF-8"),
         ("hello".encode("utf-16"), "bad.txt is in UTF-16: save it as UTF-8"),
         (b"a" * 300_000 + b"\xff" + b"a" * 90, "is not in UTF-8: byte 300,000 is no character"),
         (b"a" * 300_000 + b"\0" + b"a" * 90, "bad.txt is not a text, because it has a NUL byte"),
