@@ -847,7 +847,7 @@ def test_a_step_while_a_graph_is_alive_is_refused_in_backward(kind: Any) -> None
         equal(parameter.grad, grad)
 
 
-def test_a_neighbour_whose_whole_is_gone_is_no_hindrance():
+def test_a_neighbour_whose_whole_is_gone_is_no_hindrance() -> None:
     whole = ta.ones(4, requires_grad=True) * 2
     first, second = whole[:2], whole[2:]
     del whole
