@@ -253,7 +253,7 @@ def test_reserved_memory_is_used():
     with ta.no_grad():
         model(ids[:, :3], cache=cache)
         first = part.stored[0].numpy()
-        before, room = first.copy(), part.rooms[0]
+        before, room = first.copy(), part.reserved[0]
         for i in range(3, 9):
             model(ids[:, i : i + 1], cache=cache)
             assert np.shares_memory(part.stored[0]._data, room)
@@ -272,7 +272,7 @@ def test_memory_grows_by_doubling():
     with ta.no_grad():
         for i in range(20):
             model(ids[:, i : i + 1], cache=cache)
-            rooms.add(0 if part.rooms[0] is None else part.rooms[0].shape[1])
+            rooms.add(0 if part.reserved[0] is None else part.reserved[0].shape[1])
     assert rooms == {0, 4, 10, 22}
 
 

@@ -375,19 +375,19 @@ class MultiHeadAttention(Attention):
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        # Positions alone too, because `turned` then raises an error.
-        turns = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))
+        # Positions alone too, because they are an error without `rotary`.
+        rotates = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))
         q = self.W_q(queries)
-        if turns:
-            q = self.turned(q, heads[0], self.q_norm, visibility.queries, past, positions)
+        if rotates:
+            q = self.rotated(q, heads[0], self.q_norm, visibility.queries, past, positions)
         # The output of an encoder is projected in the first call only.
         memory = None if cache is None else cache.memory(keys)
         if memory is not None:
             k, v = memory
         else:
             k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
-            if turns:
-                k = self.turned(k, heads[1], self.k_norm, visibility.keys, past_keys, positions)
+            if rotates:
+                k = self.rotated(k, heads[1], self.k_norm, visibility.keys, past_keys, positions)
         if cache is not None:
             k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
@@ -395,7 +395,7 @@ class MultiHeadAttention(Attention):
             cache.store(k, v, queries.shape[1])
         return out
 
-    def turned(
+    def rotated(
         self,
         x: Tensor,
         heads: int,
@@ -441,9 +441,8 @@ class MultiHeadedAttention(MultiHeadAttention):
         window: int | None = None,
         rotary: Module | None = None,
     ) -> None:
-        sizes = (embedding_dim,) * 4
-        options = {"num_kv_heads": num_kv_heads, "window": window, "rotary": rotary}
-        super().__init__(*sizes, head, dropout, bias=True, **options)  # type: ignore[arg-type]
+        sizes, bias = (embedding_dim,) * 4, True
+        super().__init__(*sizes, head, dropout, bias, num_kv_heads, window, rotary)
 
     def forward(  # type: ignore[override]
         self,
@@ -457,8 +456,9 @@ class MultiHeadedAttention(MultiHeadAttention):
         cache: KeyValueCache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        more = (is_causal, bias, cache, positions)
-        return super().forward(query, key, value, valid_lens, mask, *more)
+        return super().forward(
+            query, key, value, valid_lens, mask, is_causal, bias, cache, positions
+        )
 
 
 class SelfAttention(Attention):
