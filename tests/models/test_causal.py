@@ -10,6 +10,7 @@ import importlib.util
 import json
 import warnings
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,8 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
 def test_every_family_is_tested():
     assert set(CONFIGS) == set(causal_files.FAMILIES), "add a small model to CONFIGS"
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    assert [x for x in CONFIGS if f"| `{x}` |" not in page] == [], "add a row to docs/models.md"
 
 
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
