@@ -266,7 +266,7 @@ class AdditiveAttention(Attention):
         visibility, keys, values = checked_inputs(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
-        scores = self.w_v(features).reshape(*visibility.shape(1))
+        scores = self.w_v(features).reshape(*visibility.scores_shape(1))
         weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
@@ -373,7 +373,7 @@ class MultiHeadAttention(Attention):
             queries, keys, values, valid_lens, mask, self.num_heads, is_causal, self.window, cache
         )
         if bias is not None:
-            bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
+            bias = checked_bias("bias", bias, queries, visibility.scores_shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
         # Positions alone too, because they are an error without `rotary`.
         rotates = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))

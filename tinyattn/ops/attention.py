@@ -56,9 +56,9 @@ def attention(
     """
     q_rows, k_rows, v_rows = in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
     check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
-    visibility.check(visibility.shape(heads[0]))
+    visibility.check(visibility.scores_shape(heads[0]))
     if bias is not None:
-        check_sizes("bias", bias, visibility.shape(heads[0]))
+        check_sizes("bias", bias, visibility.scores_shape(heads[0]))
     out, weights = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
     return in_form_of(q, out), (weights, q_rows, k_rows, v_rows)
 
@@ -270,7 +270,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     """
     if visibility.all_visible or visibility.each_key_seen:
         return keys, values
-    shape = visibility.shape(heads)
+    shape = visibility.scores_shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
         visible = gpu_kernels().visible_to_any(visibility, keys)
         clear_keys = clear_values = True
