@@ -103,7 +103,7 @@ def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 @jit
-def masked_softmax_backward_rows(d, weights, visibility):
+def masked_backward_rows(d, weights, visibility):
     """d (B, H, Q, K) is the gradient of the weights, and becomes that of the scores."""
     batch, heads, queries, keys = weights.shape
     sums = np.empty(LANES)
@@ -128,9 +128,7 @@ def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) 
     result = np.array(grad, order="C")
     if result.size:
         out = as_scores(out)
-        masked_softmax_backward_rows(
-            result.reshape(out.shape), out, without_starts(visibility, out)
-        )
+        masked_backward_rows(result.reshape(out.shape), out, without_starts(visibility, out))
     return result
 
 
