@@ -86,7 +86,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
             if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
-        except (RuntimeWarning, FloatingPointError):  # NumPy's settings of the user refuse inf, NaN
+        except (RuntimeWarning, FloatingPointError):  # the user lets NumPy raise these for NaN
             out = quietly(spec.forward, *arrays, **options)
         except Exception as error:
             moved = numbers_moved(args)
