@@ -49,6 +49,7 @@ ABSENT = {
     "ta.sinh Tensor.sinh": f"write (x.exp() - (-x).exp()) / 2, {LOSES}",
     "ta.swapdims Tensor.swapdims": "write x.transpose(dim0, dim1)",
     "ta.take Tensor.take": "write x.reshape(-1)[index]",
+    "ta.take_along_dim Tensor.take_along_dim": "write x.gather(dim, index)",
     "ta.vdot Tensor.vdot": "write x.dot(y)",
     "Tensor.data_ptr": "x.numpy() is the array",
     "Tensor.get_device": "write x.device",

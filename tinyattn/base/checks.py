@@ -14,10 +14,11 @@ import numpy as np
 
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
-from .backend import Array, converted, device_of, is_array, to_device
+from .backend import Array, converted, device_of, is_array, is_tensor, to_device
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
+OF_NUMPY = (np.ndarray, np.generic)
 # Where two types of NumPy are the same numbers: int64 for longlong, float64 for a longdouble of
 # eight bytes (Windows, Macs with Apple's processors).
 SAME_SIZE = {np.dtype(code).type: np.dtype(np.dtype(code).str[1:]).type for code in "lLqQdg"}
@@ -184,12 +185,13 @@ def checked_index(index: Any) -> Any:
     """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
     if isinstance(index, tuple):
         return tuple(checked_index(part) for part in index)
-    if hasattr(index, "_data"):
+    if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()
-    elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
+    elif hasattr(index, "__array__") and not (is_array(index) or isinstance(index, OF_NUMPY)):
         raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     elif isinstance(index, (list, np.ndarray)):
+        refuse_masked(index)
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
         index = index if index.ndim else index.item()
