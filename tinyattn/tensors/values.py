@@ -68,7 +68,7 @@ class Values(TensorBase):
         the array by a copy of the new one, and drops a gradient of another shape or dtype;
         numbers of Python take the dtype that the tensor has.
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
-        Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError with these sentences.
+        Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError that says what to write.
         """
         array = read_only(self._data)
         return array.view(ReadOnlyArray) if type(array) is np.ndarray else array

@@ -212,6 +212,8 @@ def along(input, dim, index, counts_back=False):
     Tensor counts from the end for index_fill only."""
     dim = one_dim(input, dim)
     if isinstance(index, Tensor):
+        if index.ndim > 1:
+            raise ShapeError(f"an index along one dimension is (N,), got {index.shape}")
         index, size = index.reshape(-1), input.shape[dim] if input.ndim else 1
         text = f"index {{number}} is out of range for {size} elements (dim {dim})"
         checked_index(index)
