@@ -130,6 +130,13 @@ def test_an_inserted_correction_is_in_the_mode_of_its_linear(training):
     assert model(x).equal(model(x)) != training
 
 
+def test_dropout_is_of_the_inputs_of_the_correction():
+    """So hardly any output is without a correction, as half of them would be behind it."""
+    lora, x = nn.LoRA(nn.Linear(16, 8), 4, dropout=0.5), ta.randn(50, 16)
+    lora.B.data = ta.randn(8, 4)
+    assert (lora(x) == lora.linear(x)).double().mean().item() < 0.05
+
+
 def test_what_cannot_be_adapted_is_refused():
     with pytest.raises(TypeError, match=r"adapts an nn\.Linear, got Embedding"):
         nn.LoRA(nn.Embedding(3, 4))
