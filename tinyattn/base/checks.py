@@ -18,7 +18,6 @@ from .backend import Array, converted, device_of, is_array, is_tensor, to_device
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
-OF_NUMPY = (np.ndarray, np.generic)
 # Where two types of NumPy are the same numbers: int64 for longlong, float64 for a longdouble of
 # eight bytes (Windows, Macs with Apple's processors).
 SAME_SIZE = {np.dtype(code).type: np.dtype(np.dtype(code).str[1:]).type for code in "lLqQdg"}
@@ -188,13 +187,13 @@ def checked_index(index: Any) -> Any:
     if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()
-    elif hasattr(index, "__array__") and not (is_array(index) or isinstance(index, OF_NUMPY)):
-        raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     elif isinstance(index, (list, np.ndarray)):
         refuse_masked(index)
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
         index = index if index.ndim else index.item()
+    elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
+        raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
     if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
         kind = getattr(index, "dtype", type(index).__name__)

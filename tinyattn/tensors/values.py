@@ -19,7 +19,9 @@ from ..ops.types import DTypeLike, Number
 class ReadOnlyArray(np.ndarray):
     """What `x.data` is on the CPU: an array that answers a change with what to write instead."""
 
-    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(  # type: ignore[override]
+        self, function: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
         """NumPy's functions, which `x.data -= y` is one of, give plain arrays."""
         if out := options.get("out"):
             options["out"] = tuple(plain_array(changeable(x)) for x in out)
