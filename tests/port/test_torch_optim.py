@@ -91,6 +91,20 @@ def test_a_step_to_an_epoch_gives_pytorchs_rates(torch: Any, name: str, settings
             assert values_of(ours, each) == pytest.approx(values_of(theirs, each), rel=1e-11)
 
 
+def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
+    ours, theirs = both(torch, momentum=0.9)
+    mine = lr_scheduler.OneCycleLR(ours, 0.5, total_steps=6)
+    right = torch.optim.lr_scheduler.OneCycleLR(theirs, 0.5, total_steps=6)
+    for _ in range(6):
+        theirs.step()
+        mine.step()
+        right.step()
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+    for schedule in (mine, right):
+        with pytest.raises(ValueError, match=r"6|7"):
+            schedule.step()
+
+
 def test_a_product_of_factors_has_no_parts_of_steps() -> None:
     optimizer = optim.SGD([ta.ones(1, requires_grad=True)], lr=1.0)
     schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
