@@ -77,7 +77,7 @@ def numpy_refusal(function: Any) -> TypeError:
 
 
 def reflected(operation: Function) -> Callable[[T, Any], T]:
-    """The method for `2 - x`, which Python calls on x, of the operation for x - 2."""
+    """The method for `x + y` where x is no Tensor, of the operation for x + y."""
 
     def method(self: T, other: Any) -> T:
         return operation(other, self)
@@ -108,20 +108,28 @@ class Operators(Conversions):
 
     __add__ = arithmetic.add
     __radd__ = reflected(arithmetic.add)
+
     __sub__ = arithmetic.sub
     __rsub__ = reflected(arithmetic.sub)
+
     __mul__ = arithmetic.mul
     __rmul__ = reflected(arithmetic.mul)
+
     __truediv__ = arithmetic.div
     __rtruediv__ = reflected(arithmetic.div)
+
     __floordiv__ = arithmetic.floor_divide
     __rfloordiv__ = reflected(arithmetic.floor_divide)
+
     __mod__ = arithmetic.remainder
     __rmod__ = reflected(arithmetic.remainder)
+
     __pow__ = elementwise.pow
     __rpow__ = reflected(elementwise.pow)
+
     __matmul__ = products.matmul
     __rmatmul__ = reflected(products.matmul)
+
     __neg__ = arithmetic.neg
 
     def __pos__(self) -> Self:
@@ -161,10 +169,13 @@ class Operators(Conversions):
 
     __and__ = arithmetic.logical_and
     __rand__ = reflected(arithmetic.logical_and)
+
     __or__ = arithmetic.logical_or
     __ror__ = reflected(arithmetic.logical_or)
+
     __xor__ = arithmetic.logical_xor
     __rxor__ = reflected(arithmetic.logical_xor)
+
     __invert__ = arithmetic.logical_not
 
     # In place
