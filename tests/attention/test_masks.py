@@ -575,7 +575,8 @@ def test_parts_of_masks_are_joined_also_in_place(name: str) -> None:
     for joined in (both(padding, causal), both(causal, padding), in_place(causal, padding)):
         assert isinstance(joined, masks.Mask)
         assert np.array_equal(joined.numpy(), expected)
-    assert not isinstance(padding[0], masks.Mask)  # a query or a sample is no mask of samples
+    for part in (padding[0], causal[0]):  # a query, a sample, or (Q, K) is no mask of samples
+        assert not isinstance(part, masks.Mask)
 
 
 def test_a_joined_mask_keeps_its_numbers() -> None:

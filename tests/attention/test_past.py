@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import random
 
 import numpy as np
 import pytest
@@ -169,3 +170,30 @@ def test_rows_of_no_sample_and_a_length_of_one_more_are_refused():
         F.pack_padded_sequence(ta.ones(1, 2, 1), [3])
     with pytest.raises(ValueError, match="with that sum"):
         F.pad_packed_sequence(ta.ones(3, 1), [2])
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_cache_of_any_history_gives_the_rows_of_the_whole(seed: int, recorded: bool) -> None:
+    """Several positions a call, samples selected and positions cut off between the calls."""
+    draw, rng = random.Random(seed), rng_of(seed)
+    layer = nn.EncoderLayer(D, nn.MultiHeadedAttention(2, D, 0.0), nn.PositionwiseFeedForward(D, D))
+    model = nn.Encoder(layer, 2).double().eval()
+    cache, ids = model.new_cache(), ta.tensor(signed(rng, 3, 0, D))
+    with ta.set_grad_enabled(recorded):
+        for _ in range(12):
+            event = draw.random()
+            if event < 0.25:
+                rows = [draw.randrange(len(ids)) for _ in range(draw.choice([len(ids)] * 3 + [4]))]
+                cache.select(rows)
+                ids = ids[rows]
+            elif event < 0.45:
+                length = draw.randint(0, ids.shape[1] + 2)  # a longer one cuts nothing off
+                cache.cut(length)
+                ids = ids[:, :length]
+            new = ta.tensor(signed(rng, len(ids), draw.choice([1, 1, 2]), D))
+            ids = ta.cat([ids, new], 1)
+            out = model(new, is_causal=True, cache=cache)
+            assert cache.length == ids.shape[1]
+            whole = model(ids, is_causal=True)[:, -new.shape[1] :]
+            assert_close(out.detach().numpy(), whole.detach().numpy(), 1e-12)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,3 +212,28 @@ def test_late_positions_in_float32_are_turned_by_exact_angles():
     exact = F.rotary_embedding(ta.tensor(x), positions).numpy()
     found = F.rotary_embedding(ta.tensor(x.astype(np.float32)), positions).numpy()
     assert_close(found, exact, 1e-6)
+
+
+@pytest.mark.parametrize("original", [16, 64, 300, 4096])  # below 201 the first corner is below 0
+@pytest.mark.parametrize(
+    "more", [{}, {"beta_fast": 8.0, "beta_slow": 0.5}, {"truncate": False}, {"factor": 16.0}]
+)
+def test_yarn_has_the_rates_of_its_paper(original: int, more: dict[str, Any]) -> None:
+    """Pairs that turn more than beta_fast times keep their rates, those below beta_slow are slowed
+    by the factor, and those between lie on a line of the pairs' numbers."""
+    width, base, turns = 16, 500.0, {"beta_fast": 32.0, "beta_slow": 1.0} | more
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+    rates = nn.RotaryEmbedding(width, base, scaling | more).rates
+    factor = more.get("factor", 4.0)
+    low, high = (
+        width * math.log(original / (turns[name] * 2 * math.pi)) / (2 * math.log(base))
+        for name in ("beta_fast", "beta_slow")
+    )
+    if more.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    high += 0.001 * (low == high)
+    for pair in range(width // 2):
+        slowed = min(max((pair - low) / (high - low), 0), 1)
+        rate = base ** (-2 * pair / width)
+        assert rates[pair] == pytest.approx(rate * (1 - slowed + slowed / factor), rel=1e-12)

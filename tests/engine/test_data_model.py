@@ -193,6 +193,10 @@ def test_copies_are_right() -> None:
         assert other.requires_grad
     twice = copy.deepcopy([x, x])
     assert twice[0] is twice[1]
+    of_itself = type("Owned", (nn.Parameter,), {})([1.0])
+    of_itself.owner = [of_itself]
+    deep = copy.deepcopy(of_itself)
+    assert deep.owner[0] is deep
     assert len({id(t) for t in (x, shallow, deep, pickled)}) == 4
 
 

@@ -138,6 +138,16 @@ def test_scatter_rows_refuses_what_its_kernel_would_not_see() -> None:
             ops.scatter_rows(ta.ones(1, 3), np.array(wrong), 5, None)
 
 
+def test_an_index_along_one_dimension_is_a_vector() -> None:
+    x, i, one = ta.zeros(4), ta.tensor([[1, 2]]), ta.ones(2)
+    for name, args in {
+        "index_select": (), "index_add": (one,), "index_copy": (one,), "index_fill": (1.0,)
+    }.items():  # fmt: skip
+        for shaped in (i, i.mT):
+            with pytest.raises(ShapeError, match=r"\(N,\), got \("):
+                getattr(torch_names, name)(x, 0, shaped, *args)
+
+
 @pytest.mark.parametrize("number", [-1, 4])
 @pytest.mark.parametrize("dtype", INTEGERS[:4])
 def test_numbers_that_pytorch_refuses(number: int, dtype: str) -> None:

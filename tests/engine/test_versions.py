@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,6 +305,66 @@ def test_data_is_read_only() -> None:
             x.data[0] = 5.0
         with pytest.raises(ValueError, match="read-only"):
             x.data += 1
+
+
+# Steps and clears of programs for PyTorch, where `.data` is a Tensor, and what the answer says.
+TO_DATA = {
+    r"read-only.* write x -= y or x\[i\] = y under ta\.no_grad\(\).*x\.grad = None": """
+        w.data -= 0.1 | w.data -= 0.1 * w.grad | w.data += -0.1 * w.grad.data | w.data *= 0.5
+        w.data /= 2 | w.data **= 2 | w.data //= 2 | w.data @= np.eye(2) | w.data[0] = 0
+        w.data[:] = 1.0 | w.data[w.data < 0] = 0 | w.data[0] += 1 | w.data[:, 0] *= 2
+        w.data[0][1] = 7 | w.data.T[0] = 0 | w.data.reshape(-1)[1] = 4 | w.data[[0, 1]] = 2
+        w.data[0] = ta.ones(2) | w.data[0] = w.data[1] | w.data += w | w.data[...] -= w.grad
+        np.add(w.data, 1, out=w.data) | w.grad.data *= 0.5 | w.grad.data[:] = 0""",
+    r"has no Tensor\.\w+_: write ": """
+        w.data.zero_() | w.data.fill_(1.0) | w.data.normal_(0, 0.01) | w.data.copy_(w.grad)
+        w.data.sub_(0.1 * w.grad) | w.data.add_(w.grad, alpha=-0.1) | w.data.mul_(0.5)
+        w.data.clamp_(-1, 1) | w.grad.data.zero_() | w.grad.data.fill_(0) | w.grad.zero_()""",
+    r"write x\.detach\(\)\.\w+, of a Tensor": """
+        w.data.clone() | w.data.numpy() | w.data.norm() | w.data.abs() | w.grad.data.cpu()""",
+    r"a leaf that requires gradients cannot be changed in place .*under ta\.no_grad\(\)": """
+        w -= 0.1 * w.grad | w[0] = 0 | w[0] -= 1 | w *= 2""",
+}
+
+
+@pytest.mark.parametrize("text", TO_DATA)
+def test_changes_of_data_say_what_to_write(text: str) -> None:
+    for code in re.split(r"[|\n]\s*", TO_DATA[text].strip()):
+        w = leaf([[1.0, -2.0], [3.0, 4.0]])
+        (w * w).sum().backward()
+        with pytest.raises((InPlaceError, AttributeError), match=text):
+            exec(code, {"w": w, "np": np, "ta": ta})
+        equal(w, [[1.0, -2.0], [3.0, 4.0]])
+        equal(w.grad, 2 * w.numpy())
+
+
+def test_data_is_an_array_for_everything_else() -> None:
+    x, i = ta.tensor([[1.0, 2.0], [3.0, 4.0]]), ta.tensor([1, 0])
+    for made in (x.data * 2, 2 - x.data, x.data.sum(0), np.exp(x.data), x.data @ x.data):
+        assert type(made) is np.ndarray
+    assert repr(x.data) == repr(x.numpy())
+    copied = x.data.copy()
+    copied[0] = 5.0
+    copied += 1
+    equal(x, [[1.0, 2.0], [3.0, 4.0]])
+    equal(x[i.data], [[3.0, 4.0], [1.0, 2.0]])
+    equal(ta.tensor(x.data), x.numpy())
+    with pytest.raises(DtypeError, match="mask"):
+        x[np.ma.array([0, 1], mask=[True, False])]
+
+
+@pytest.mark.parametrize("kind", ["data", "memmap"])
+def test_arrays_of_other_classes_in_a_graph_are_copied(kind: str, tmp_path: Path) -> None:
+    w, t = leaf([1.0, 1.0]), ta.tensor([1.0, 2.0], dtype=ta.float64)
+    given = t.data if kind == "data" else np.memmap(tmp_path / "x", np.float64, "w+", shape=2)
+    if kind == "memmap":
+        given[:] = t.data
+    y = w * given + given * w
+    t[...] = 5.0
+    if kind == "memmap":
+        given[:] = 5.0
+    y.backward(cotangent())
+    equal(w.grad, 2 * np.array([1.0, 2.0]) * COTANGENT)
 
 
 def test_numpy_arrays_in_a_graph_are_copied() -> None:

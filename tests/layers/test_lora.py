@@ -120,6 +120,23 @@ def test_in_a_model_only_the_corrections_learn():
     assert list(model.state_dict()) == list(plain.state_dict())
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_an_inserted_correction_is_in_the_mode_of_its_linear(training):
+    model = nn.Sequential(nn.Linear(4, 4)).train(training)
+    (lora,) = nn.LoRA.insert(model, "0", rank=2, dropout=0.5)
+    assert {module.training for module in lora.modules()} == {training}
+    lora.B.data = ta.randn(4, 2)
+    x = ta.ones(100, 4)
+    assert model(x).equal(model(x)) != training
+
+
+def test_dropout_is_of_the_inputs_of_the_correction():
+    """So hardly any output is without a correction, as half of them would be behind it."""
+    lora, x = nn.LoRA(nn.Linear(16, 8), 4, dropout=0.5), ta.randn(50, 16)
+    lora.B.data = ta.randn(8, 4)
+    assert (lora(x) == lora.linear(x)).double().mean().item() < 0.05
+
+
 def test_what_cannot_be_adapted_is_refused():
     with pytest.raises(TypeError, match=r"adapts an nn\.Linear, got Embedding"):
         nn.LoRA(nn.Embedding(3, 4))

@@ -630,6 +630,8 @@ def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
     assert conversation.messages[-1]["content"] == "".join(model.chat(kept, max_new_tokens=4))
     with pytest.raises(ShapeError, match=r"the last message has .* 200 positions"):
         conversation.ask("word " * 100)
+    question = [{"role": "user", "content": "Why?"}]
+    assert model.chat(question, max_new_tokens=10**6).ids()  # room for it: half of the positions
 
 
 @needs_tokenizers

@@ -874,3 +874,16 @@ def test_modules_can_be_copied_and_pickled() -> None:
         for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
             first, second = parts(module(x))[0], parts(twin(x))[0]
             assert first.equal(second)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_dropout_is_between_the_layers_of_a_recurrent_network(kind: str) -> None:
+    """Neither before the first nor behind the last: a single layer drops nothing."""
+    one, two = (getattr(nn, kind)(5, 7, num_layers=n, dropout=0.5) for n in (1, 2))
+    x = ta.randn(4, 3, 5)
+    assert one(x)[0].equal(one(x)[0])
+    first, second = two(x), two(x)
+    assert not first[0].equal(second[0])
+    states = [state if kind != "LSTM" else state[0] for _, state in (first, second)]
+    assert states[0][0].equal(states[1][0])
+    assert bool((first[0] != 0).all())

@@ -10,7 +10,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import optim as plain
 from tinyattn.base import backend
-from tinyattn.errors import CheckpointError, GraphError
+from tinyattn.errors import CheckpointError, GraphError, ShapeError
 from tinyattn.torch_names import optim
 from tinyattn.torch_names.optim import lr_scheduler
 from tinyattn.torch_names.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR
@@ -74,6 +74,43 @@ def test_schedules_give_pytorchs_rates(torch: Any, name: str, settings: dict[str
             ours.step()
             mine.step()
             right.step()
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter", "ignore:Detected call of")
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+def test_a_step_to_an_epoch_gives_pytorchs_rates(torch: Any, name: str, settings: Any) -> None:
+    """Over several restarts, back, and between two steps where PyTorch's rates are for that."""
+    ours, theirs = both(torch, momentum=0.9)
+    mine = getattr(lr_scheduler, name)(ours, **settings)
+    right = getattr(torch.optim.lr_scheduler, name)(theirs, **settings)
+    parts = [7.25, 0.5, 13.9] * (name == "CosineAnnealingWarmRestarts")
+    for epoch in (None, 4, None, 17, None, 0, 11, *parts, None):
+        for schedule in (mine, right):
+            schedule.step(*[] if epoch is None else [epoch])
+        for each in ("lr", "momentum"):
+            assert values_of(ours, each) == pytest.approx(values_of(theirs, each), rel=1e-11)
+
+
+def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
+    ours, theirs = both(torch, momentum=0.9)
+    mine = lr_scheduler.OneCycleLR(ours, 0.5, total_steps=6)
+    right = torch.optim.lr_scheduler.OneCycleLR(theirs, 0.5, total_steps=6)
+    for _ in range(6):
+        theirs.step()
+        mine.step()
+        right.step()
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+    for schedule in (mine, right):
+        with pytest.raises(ValueError, match=r"6|7"):
+            schedule.step()
+
+
+def test_a_product_of_factors_has_no_parts_of_steps() -> None:
+    optimizer = optim.SGD([ta.ones(1, requires_grad=True)], lr=1.0)
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with pytest.raises(ShapeError, match=r"epoch must be an integer >= 0, got 0\.5"):
+        schedule.step(0.5)
+    assert (schedule.last_epoch, optimizer.param_groups[0]["lr"]) == (0, 1.0)
 
 
 PLATEAUS: list[dict[str, Any]] = [

@@ -198,6 +198,9 @@ def test_a_loop_ends_in_time(tmp_path):
     again = Training(tmp_path / "run")
     again.loop.restore(ta.load(tmp_path / "run"))
     assert not [*again.loop.steps(10**6, seconds=0.2)]
+    for _ in again.loop.steps(len(again.loop.losses) + 1):
+        again.step()
+    assert again.loop.elapsed > training.loop.elapsed  # the seconds of all runs
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
-from .backend import Array, converted, device_of, is_array, to_device
+from .backend import Array, converted, device_of, is_array, is_tensor, to_device
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
@@ -184,15 +184,16 @@ def checked_index(index: Any) -> Any:
     """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
     if isinstance(index, tuple):
         return tuple(checked_index(part) for part in index)
-    if hasattr(index, "_data"):
+    if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()
-    elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
-        raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     elif isinstance(index, (list, np.ndarray)):
+        refuse_masked(index)
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
         index = index if index.ndim else index.item()
+    elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
+        raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
     if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
         kind = getattr(index, "dtype", type(index).__name__)

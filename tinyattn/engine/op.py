@@ -146,7 +146,7 @@ def result_tensor(
     node = None
     if grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
         for i in other_positions:
-            if type(args[i]) in array_types:
+            if isinstance(args[i], ndarray) or type(args[i]) in array_types:
                 arrays[i] = args[i].copy()  # because the caller may write to it later
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)

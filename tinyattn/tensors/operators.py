@@ -29,6 +29,10 @@ from .conversions import Conversions
 from .values import Values
 
 T = TypeVar("T")
+LEAF = (
+    "a leaf that requires gradients cannot be changed in place while operations are recorded: do "
+    "it under ta.no_grad(), or write x = x + y; x = x.clone() can be changed too"
+)
 # `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
 OPERATORS = {
     "add": "__radd__",
@@ -277,11 +281,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:
-            raise InPlaceError(
-                "a leaf that requires gradients cannot be changed in place while operations "
-                "are recorded: do it under ta.no_grad(), or write x = x + y; x = x.clone() can be "
-                "changed too"
-            )
+            raise InPlaceError(LEAF)
     elif not tensor.is_leaf and tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, so it cannot be changed under "
@@ -329,8 +329,9 @@ def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
         part, (function, args, _) = remade(whole, views[:i]), views[i].call
         start = wrap(part._data, Leaf(part._data))
         view = remade(start, views[i : i + 1])
-        is_leaf = whole.requires_grad and whole.is_leaf
-        if is_leaf or not view.requires_grad or view.numel() > start.numel():  # detach, expand
+        if whole.requires_grad and whole.is_leaf:
+            raise InPlaceError(LEAF)
+        if not view.requires_grad or view.numel() > start.numel():  # detach, expand
             raise InPlaceError(UNREACHED)
         if function is indexing.getitem:
             result = indexing.setitem(part, result, *args)

@@ -9,10 +9,50 @@ import numpy as np
 from ..base import backend
 from ..base.backend import Array, read_only, to_device
 from ..base.checks import as_array, has_dtype, require_float
+from ..base.names import UnknownNameError
 from ..engine.autograd import Leaf, TensorBase, array_of
 from ..engine.versions import Version
-from ..errors import DtypeError, GraphError, ShapeError
+from ..errors import DtypeError, GraphError, InPlaceError, ShapeError
 from ..ops.types import DTypeLike, Number
+
+
+class ReadOnlyArray(np.ndarray):
+    """What `x.data` is on the CPU: an array that answers a change with what to write instead."""
+
+    def __array_ufunc__(  # type: ignore[override]
+        self, function: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        """NumPy's functions, which `x.data -= y` is one of, give plain arrays."""
+        if out := options.get("out"):
+            options["out"] = tuple(plain_array(changeable(x)) for x in out)
+        if any(isinstance(x, TensorBase) for x in inputs):
+            return NotImplemented  # the Tensor answers
+        return getattr(function, method)(*map(plain_array, inputs), **options)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super(ReadOnlyArray, changeable(self)).__setitem__(index, value)
+
+    def __repr__(self) -> str:
+        return repr(plain_array(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(TensorBase.tensor_class, name):
+            raise UnknownNameError("Tensor", name, TensorBase.tensor_class)
+        raise AttributeError(f"x.data is an array of NumPy: write x.detach().{name}, of a Tensor")
+
+
+def plain_array(x: Any) -> Any:
+    return x.view(np.ndarray) if type(x) is ReadOnlyArray else x
+
+
+def changeable(x: Any) -> Any:
+    """The array; InPlaceError if it shows a Tensor's values. A copy can be changed."""
+    if type(x) is ReadOnlyArray and not x.flags.writeable:
+        raise InPlaceError(
+            "x.data is read-only, because backward() has to notice each change: write x -= y or "
+            "x[i] = y under ta.no_grad(), or x.data = array; a gradient ends with x.grad = None"
+        )
+    return x
 
 
 class Values(TensorBase):
@@ -30,9 +70,10 @@ class Values(TensorBase):
         the array by a copy of the new one, and drops a gradient of another shape or dtype;
         numbers of Python take the dtype that the tensor has.
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
-        Here NumPy answers `x.data[0] = 1` and `x.data -= y` with "... is read-only".
+        Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError that says what to write.
         """
-        return read_only(self._data)
+        array = read_only(self._data)
+        return array.view(ReadOnlyArray) if type(array) is np.ndarray else array
 
     @data.setter
     def data(self, value: Any) -> None:

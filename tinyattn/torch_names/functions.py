@@ -212,6 +212,8 @@ def along(input, dim, index, counts_back=False):
     Tensor counts from the end for index_fill only."""
     dim = one_dim(input, dim)
     if isinstance(index, Tensor):
+        if index.ndim > 1:
+            raise ShapeError(f"an index along one dimension is (N,), got {index.shape}")
         index, size = index.reshape(-1), input.shape[dim] if input.ndim else 1
         text = f"index {{number}} is out of range for {size} elements (dim {dim})"
         checked_index(index)
@@ -219,11 +221,13 @@ def along(input, dim, index, counts_back=False):
     return checked_index((*[slice(None)] * dim, index))
 
 
-def require_shape_of(name, source, input, index):
-    """Raise ShapeError if the values have another shape than the elements at the index."""
+def along_for(source, name, input, dim, index):
+    """`along`; ShapeError if the values have another shape than the elements at the index."""
+    index = along(input, dim, index)
     shape = shape_at(input._data, index, input.shape)
     if source.shape != shape:
         raise ShapeError(f"{name} takes a source of shape {shape}, got {source.shape}")
+    return index
 
 
 index_select = select = both(
@@ -251,8 +255,7 @@ def index_add(input, dim, index, source, *, alpha=1):
     In place: write x = x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for dimension 0 of a
     matrix; x[index] += source would count an index once
     """
-    index = along(input, dim, index)
-    require_shape_of("index_add", source, input, index)
+    index = along_for(source, "index_add", input, dim, index)
     return index_put(input, index, alpha * source, True)
 
 
@@ -262,9 +265,7 @@ def index_copy(input, dim, index, source):
 
     In place: write x[index] = values, or x[:, index] for dimension 1
     """
-    index = along(input, dim, index)
-    require_shape_of("index_copy", source, input, index)
-    return index_put(input, index, source)
+    return index_put(input, along_for(source, "index_copy", input, dim, index), source)
 
 
 @changing
@@ -276,8 +277,6 @@ def index_fill(input, dim, index, value):
 def full_index(index, dim):
     """The index of every element that `gather` takes: its own, but `index` along `dim`."""
     grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
-    if index.ndim == 1:
-        grid = [index]
     grid[dim] = index
     return tuple(grid)
 

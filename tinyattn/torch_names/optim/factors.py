@@ -185,7 +185,7 @@ class Chained(LRScheduler):
         return [rate * factor for rate in self.present()]
 
     def _get_closed_form_lr(self) -> list[float]:
-        factor = math.prod(map(self.factor_of, range(int(self.last_epoch) + 1)))
+        factor = math.prod(map(self.factor_of, range(check_size("epoch", self.last_epoch, 0) + 1)))
         return [base * factor for base in self.base_lrs]
 
 
