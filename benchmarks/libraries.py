@@ -1,7 +1,8 @@
 """The libraries behind the same methods, so that every case is written once.
 
 Tensors of tinyattn and PyTorch have the same operators, and most function names are PyTorch's. Here
-stands only what differs; JAX has a file of its own, because its steps are single functions. A library is imported when its object is made, in the process that measures it.
+stands only what differs; JAX has a file of its own, because its steps are single functions. A
+library is imported when its object is made, in the process that measures it.
 """
 
 from __future__ import annotations
