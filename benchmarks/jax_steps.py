@@ -37,7 +37,7 @@ def dropped(x: Any, p: float, keys: Iterator[Any]) -> Any:
 def attention(
     x: Any, products: tuple[Any, Any], heads: int, visible: Any, p: float, keys: Iterator[Any]
 ) -> Any:
-    """products: queries, keys and values as one, and the output; visible: (..., N, N) or (N,)."""
+    """products: queries, keys and values as one, and the output; visible: a mask of the scores."""
     inputs, output = products
     batch, n, d = x.shape
     q, k, v = jnp.moveaxis(linear(x, inputs).reshape(batch, n, 3, heads, -1), (2, 3), (0, 2))
@@ -116,8 +116,7 @@ def compiled_step(
 
 
 class Jax(Library):
-    def __init__(self, options: dict[str, Any]) -> None:
-        """JAX has no option for the number of threads; `processes.py` sets the cores it sees."""
+    """It has no option for the number of threads: `processes.py` sets the cores that it sees."""
 
     def tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)

@@ -610,10 +610,10 @@ def mapped(function: Callable[[Any], Any], nested: Any) -> Any:
     return function(nested)
 
 
-def jax(options: dict[str, Any]) -> Library:
+def jax(_: dict[str, Any]) -> Library:
     from .jax_steps import Jax
 
-    return Jax(options)
+    return Jax()
 
 
 LIBRARIES = {"tinyattn": TinyAttn, "torch": Torch, "jax": jax}
