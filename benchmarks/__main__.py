@@ -9,8 +9,12 @@ Both libraries have the same number of threads, and no variable of the environme
 training steps a quarter of each batch is padding: tinyattn leaves it out (skip_padding), PyTorch
 computes it, because it has no option for that in training. In rows "with padding" both compute it;
 in rows "without padding" both leave it out, and PyTorch's samples are packed by hand. In rows "busy
-machine" another process keeps one core busy. Beside rows of inference stands
-onnxruntime, if it and onnx are installed.
+machine" another process keeps one core busy.
+
+Further columns stand beside some rows, where the peer is installed: onnxruntime (with onnx) beside
+inference, torch.compile (with a C++ compiler) and JAX beside training steps. Both compile in the
+first call, in every round, which takes most of the time of these rows: --without torch.compile.
+They compute padding, and their peak memory is left out, because the compiler's would count.
 """
 
 from __future__ import annotations
@@ -24,13 +28,17 @@ from fnmatch import fnmatchcase
 from . import plots, report, targets
 from .cases import Case
 from .harness import Row, all_cases, measure_all
-from .processes import SIDES, Settings
+from .processes import SIDES, Settings, Side
 
 
 def parser() -> argparse.ArgumentParser:
     parser = report.parser_of("benchmarks", __doc__)
     only = "rows whose name contains this (with * and ?); may be given again"
     parser.add_argument("--only", metavar="PATTERN", action="append", help=only)
+    without = "a column to leave out; may be given again"
+    parser.add_argument(
+        "--without", choices=report.PEERS, action="append", default=[], help=without
+    )
     parser.add_argument("--targets", action="store_true", help="only the rows with a target")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     malloc = (
@@ -56,14 +64,15 @@ def chosen(args: argparse.Namespace) -> tuple[list[Case], list[str]]:
     return [case for case in cases if any(row in names for row in case.rows)], names
 
 
-def measured(cases: list[Case], names: list[str], settings: Settings) -> tuple[list[Row], bool]:
+def measured(
+    cases: list[Case], names: list[str], sides: dict[str, Side], settings: Settings
+) -> tuple[list[Row], bool]:
     """The rows of these names, printed as they are finished, and whether somebody interrupted."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt  # which ends the process that is measured
 
     signal.signal(signal.SIGTERM, stop)
-    sides = {name: side for name, side in SIDES.items() if side.is_installed}
     table = report.Table(settings.threads)
     finished: list[Row] = []
     interrupted = False
@@ -93,7 +102,8 @@ def main() -> int:
         return 2
     about = report.surroundings(settings)
     print(report.heading(about), flush=True)
-    finished, interrupted = measured(cases, names, settings)
+    sides = {n: side for n, side in SIDES.items() if n not in args.without and side.is_installed}
+    finished, interrupted = measured(cases, names, sides, settings)
     # Targets are set for the full sizes.
     verdicts = [] if args.short else targets.judged(finished, args.threads)
     if verdicts:

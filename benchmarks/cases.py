@@ -12,6 +12,8 @@ import numpy as np
 BOTH = ("torch", "tinyattn")
 # "torch plain" writes attention as separate products; the report takes the faster of the two.
 FASTER = ("torch", "torch plain", "tinyattn")
+# The peers that compile a whole model or step, at the first call.
+COMPILED = ("torch.compile", "jax")
 ALONE, BUSY = "alone", "beside a loop"  # the parts of a case on a machine with one busy core
 
 

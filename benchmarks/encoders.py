@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .cases import ALONE, BUSY, FASTER, Case, Run, forward_backward, lengths_of, random
-from .libraries import Encoder
+from .cases import ALONE, BUSY, COMPILED, FASTER, Case, Run, forward_backward, lengths_of, random
+from .libraries import IGNORE, Encoder
 
-IGNORE = -100
 ENCODERS = {
     "tiny": Encoder(32, 4, 64, 2, 32, 24),
     "small": Encoder(64, 4, 256, 2, 32, 32),
@@ -44,21 +43,12 @@ def training_step(
     """
     rng = np.random.default_rng(0)
     choice = {} if skip_padding is None else {"skip_padding": skip_padding}
-    model, parameters = lib.encoder(sizes, p, rng, **choice)
-    optimizer = lib.adam(parameters)
     lengths = lengths_of(sizes.batch, sizes.length)
     if gpu:
         lengths = np.full(sizes.batch, sizes.length)
+    step = lib.encoder_step(sizes, p, rng, None if gpu else lengths, **choice)
     ids, target = map(lib.tensor, token_ids(sizes, lengths, rng))
     losses: list[float] = []
-
-    def step(ids: Any, target: Any) -> Any:
-        logits = model(ids, None if gpu else lengths)
-        loss = lib.F.cross_entropy(logits.reshape(-1, sizes.classes), target, ignore_index=IGNORE)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
 
     run = lib.captured(step, ids, target) if gpu else step
 
@@ -114,7 +104,7 @@ def steps(short: bool) -> Iterator[Case]:
             partial(training_step, sizes=sizes, p=p),
             partial(step_limit, sizes),
             parts=("",),
-            sides=(*FASTER, "limit"),
+            sides=(*FASTER, *COMPILED, "limit"),
             memory=True,
         )
 

@@ -47,6 +47,7 @@ class Row:
     """All values of one line of the table.
 
     values  for each side one value per round, None where there is none
+    first   the seconds of each process's first call, which compiles
     torch   the side of PyTorch that counts
     errors  what is wrong with the row, "different numbers" for instance
     lacks   for each side that failed the reason
@@ -58,6 +59,7 @@ class Row:
     detail: str
     unit: str = "s"
     values: dict[str, list[float | None]] = field(default_factory=dict)
+    first: dict[str, list[float]] = field(default_factory=dict)
     torch: str = TORCH[0]
     errors: list[str] = field(default_factory=list)
     lacks: dict[str, str] = field(default_factory=dict)
@@ -162,6 +164,8 @@ def enter(answer: dict[str, Any], side: str, rows: Sequence[Row], others: float)
         for name, value in {side: sum(values) or None, **named}.items():
             name = side if name == side else f"limit, {name}"
             rows[0].values.setdefault(name, []).append(value)
+    if "first" in answer:
+        rows[0].first.setdefault(side, []).append(answer["first"])
     for i, row in enumerate(rows):
         row.others.append(others)
         if side != "limit":

@@ -6,13 +6,13 @@ PyTorch's are float32 in all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .cases import BOTH, Case, Run
+from .cases import BOTH, COMPILED, Case, Run
 from .programs import module_of
 
 CONFIG = {
@@ -116,55 +116,99 @@ def language_models(short: bool) -> Iterator[Case]:
             )
 
 
-# A training step as nanoGPT's settings for a CPU have it; PyTorch's side is written as nanoGPT is.
+# A training step as nanoGPT's settings for a CPU have it; PyTorch's side is written as nanoGPT is,
+# and JAX's computes what tinyattn's GPT-2 does.
 
 NANO = (4, 4, 128, 64, 12, 65)  # layers, heads, width, context, batch, words
 SMALLEST = (1, 2, 16, 8, 2, 65)
-DECAY, RATE, BETAS = 0.1, 1e-3, (0.9, 0.99)
+DECAY, RATE, BETAS, MOST = 0.1, 1e-3, (0.9, 0.99), 1.0
 
 
-def of_tinyattn(lib: Any, kind: str, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """(model, a function of ids and targets that gives the loss, optimizer)."""
+def of_tinyattn(lib: Any, kind: str, sizes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+    """A training step: a function of ids and targets that gives the loss."""
+    words = sizes[-1]
+    model = nano_model(lib.ta, kind, sizes)
+
+    def loss_of(ids: Any, targets: Any) -> Any:
+        return lib.F.cross_entropy(model(ids).reshape(-1, words), targets.reshape(-1))
+
+    groups = lib.ta.optim.decay_groups(model.parameters(), DECAY)
+    optimizer = lib.ta.optim.AdamW(groups, RATE, BETAS)
+    return eager_step(model, loss_of, optimizer, lib.ta.optim.clip_grad_norm_)
+
+
+def nano_model(ta: Any, kind: str, sizes: tuple[int, ...]) -> Any:
     layers, heads, width, context, _, words = sizes
-    model = lib.ta.models.CausalLM({
+    return ta.models.CausalLM({
         "model_type": kind, "vocab_size": words, "hidden_size": width, "num_hidden_layers": layers,
         "num_attention_heads": heads, "max_position_embeddings": context,
         "intermediate_size": 4 * width if kind == "gpt2" else 8 * width // 3 // 8 * 8,
         "tie_word_embeddings": True,
     })  # fmt: skip
 
-    def loss_of(ids: Any, targets: Any) -> Any:
-        return lib.F.cross_entropy(model(ids).reshape(-1, words), targets.reshape(-1))
 
-    groups = lib.ta.optim.decay_groups(model.parameters(), DECAY)
-    return model, loss_of, lib.ta.optim.AdamW(groups, RATE, BETAS)
-
-
-def of_torch(lib: Any, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def of_torch(lib: Any, sizes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
     """The same, of GPT with PyTorch's own attention, as nanoGPT has it."""
     layers, heads, width, context, _, words = sizes
     program = module_of(lib, "nano_gpt")
     config = program.GPTConfig(context, words, layers, heads, width, flash=True)
     model = program.GPT(config)
     optimizer = model.configure_optimizers(DECAY, RATE, BETAS, "cpu")
-    return model, lambda ids, targets: model(ids, targets)[1], optimizer
+    run = lib.torch.compile(model, dynamic=False) if lib.compile else model
+    clip = lib.torch.nn.utils.clip_grad_norm_
+    return eager_step(model, lambda ids, targets: run(ids, targets)[1], optimizer, clip)
+
+
+def eager_step(
+    model: Any, loss_of: Callable[[Any, Any], Any], optimizer: Any, clip: Callable[..., Any]
+) -> Callable[[Any, Any], Any]:
+    def step(ids: Any, targets: Any) -> Any:
+        loss = loss_of(ids, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        clip(model.parameters(), MOST)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def of_jax(lib: Any, sizes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+    """The same in JAX, with the weights that tinyattn begins with."""
+    import tinyattn as ta
+
+    weights = nested_weights(nano_model(ta, "gpt2", sizes))
+    return lib.gpt2_step(weights, sizes[1], rate=RATE, betas=BETAS, decay=DECAY, most=MOST)
+
+
+def nested_weights(model: Any) -> tuple[Any, ...]:
+    """Of a GPT-2: ids, positions, layers as those of `libraries.encoder_weights`, the last norm."""
+
+    def pair(module: Any) -> tuple[np.ndarray, np.ndarray]:
+        return module.weight.numpy(), module.bias.numpy()
+
+    layers = []
+    for layer in model.encoder.layers:
+        attend, feed = layer.self_attn, layer.feed_forward
+        queries, keys, values = (pair(each) for each in (attend.W_q, attend.W_k, attend.W_v))
+        inputs = tuple(np.concatenate(parts) for parts in zip(queries, keys, values, strict=True))
+        norms = [pair(sublayer.norm) for sublayer in layer.sublayer]
+        layers.append((*norms, inputs, pair(attend.W_o), pair(feed.w_1), pair(feed.w_2)))
+    words, positions = (table.weight.numpy() for table in (model.word, model.position))
+    return words, positions, layers, pair(model.encoder.norm)
 
 
 def training_step(lib: Any, kind: str, sizes: tuple[int, ...]) -> Run:
-    is_ours = hasattr(lib, "ta")
-    model, loss_of, optimizer = of_tinyattn(lib, kind, sizes) if is_ours else of_torch(lib, sizes)
-    clip = lib.ta.optim.clip_grad_norm_ if is_ours else lib.torch.nn.utils.clip_grad_norm_
+    if hasattr(lib, "ta"):
+        step = of_tinyattn(lib, kind, sizes)
+    else:
+        step = of_torch(lib, sizes) if hasattr(lib, "torch") else of_jax(lib, sizes)
     *_, context, batch, words = sizes
     rows = np.random.default_rng(0).integers(0, words, (batch, context + 1))
     ids, targets = (lib.tensor(np.ascontiguousarray(x)) for x in (rows[:, :-1], rows[:, 1:]))
 
     def timed(_: Any) -> None:
-        loss = loss_of(ids, targets)
-        optimizer.zero_grad()
-        loss.backward()
-        clip(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
+        step(ids, targets).item()
 
     return Run({"": timed})  # which numbers come first is left to chance in each library
 
@@ -179,4 +223,5 @@ def language_model_steps(short: bool) -> Iterator[Case]:
             ",".join(map(str, sizes)),
             partial(training_step, kind=kind, sizes=sizes),
             parts=("",),
+            sides=(*BOTH, *COMPILED) if kind == "gpt2" else BOTH,
         )

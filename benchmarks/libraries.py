@@ -1,7 +1,8 @@
-"""The two libraries behind the same methods, so that every case is written once.
+"""The libraries behind the same methods, so that every case is written once.
 
-Tensors of both have the same operators, and most function names are PyTorch's. Here stands only
-what differs. A library is imported when its object is made, in the process that measures it.
+Tensors of tinyattn and PyTorch have the same operators, and most function names are PyTorch's. Here
+stands only what differs; JAX has a file of its own, because its steps are single functions. A
+library is imported when its object is made, in the process that measures it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import io
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+
+IGNORE = -100
 
 
 class Encoder(NamedTuple):
@@ -45,6 +49,24 @@ def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndar
     return weights
 
 
+def encoder_weights(sizes: Encoder, rng: np.random.Generator) -> tuple[Any, ...]:
+    """The table, the layers, the last norm and the head; drawn in the order of tinyattn's.
+
+    Queries, keys and values are one product, as in PyTorch's own layer."""
+    d = sizes.width
+    norm = np.ones(d, np.float32), np.zeros(d, np.float32)
+    table = rng.standard_normal((sizes.words, d)).astype(np.float32)
+    layers = []
+    for _ in range(sizes.layers):
+        w = layer_weights(sizes, rng)
+        for kind in ("weight", "bias"):
+            w[f"qkv.{kind}"] = np.concatenate([w.pop(f"{name}.{kind}") for name in "qkv"])
+        products = [(w[f"{n}.weight"], w[f"{n}.bias"]) for n in ("qkv", "o", "w_1", "w_2")]
+        layers.append((norm, norm, *products))
+    head = rng.standard_normal((sizes.classes, d)).astype(np.float32) / d
+    return table, layers, norm, (head, np.zeros(sizes.classes, np.float32))
+
+
 def decoder_weights(sizes: Encoder, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
     """Of each layer: those of an encoder layer, and q, k, v, o of the attention to the memory."""
     layers = []
@@ -55,6 +77,31 @@ def decoder_weights(sizes: Encoder, rng: np.random.Generator) -> list[dict[str, 
 
 
 class Library:
+    F: Any
+
+    def encoder_step(
+        self,
+        sizes: Encoder,
+        p: float,
+        rng: np.random.Generator,
+        lengths: np.ndarray | None,
+        **choice: bool,
+    ) -> Callable[[Any, Any], Any]:
+        """A training step of an encoder, a function of ids (B, N) and targets that gives the loss:
+        forward, cross-entropy, backward, Adam."""
+        model, parameters = self.encoder(sizes, p, rng, **choice)
+        optimizer = self.adam(parameters)
+
+        def step(ids: Any, target: Any) -> Any:
+            logits = model(ids, lengths).reshape(-1, sizes.classes)
+            loss = self.F.cross_entropy(logits, target, ignore_index=IGNORE)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
     def program(self, text: str) -> str:
         """The text of a program that is written for PyTorch, as this library runs it."""
         return text
@@ -292,7 +339,8 @@ class Torch(Library):
         attention gets padded samples, everything else gets the rows up to each sample's length."""
         F = self.F
         d, heads = sizes.width, sizes.heads
-        table, layers, last, head = weights = self.encoder_weights(sizes, rng)
+        parameter = partial(self.tensor, requires_grad=True)
+        table, layers, last, head = weights = mapped(parameter, encoder_weights(sizes, rng))
 
         def dropped(x: Any) -> Any:
             return F.dropout(x, p) if p else x
@@ -332,32 +380,6 @@ class Torch(Library):
             return model(ids, visible, rows)
 
         return run, flat(weights)
-
-    def encoder_weights(self, sizes: Encoder, rng: np.random.Generator) -> tuple[Any, ...]:
-        """The table, the layers, the last norm and the head; drawn in the order of tinyattn's."""
-        d = sizes.width
-
-        def parameter(array: np.ndarray) -> Any:
-            return self.tensor(array, True)
-
-        def norm() -> tuple[Any, Any]:
-            return parameter(np.ones(d, np.float32)), parameter(np.zeros(d, np.float32))
-
-        table = parameter(rng.standard_normal((sizes.words, d)).astype(np.float32))
-        layers = []
-        for _ in range(sizes.layers):
-            w = layer_weights(sizes, rng)
-            # Queries, keys and values are one product, as in PyTorch's own layer.
-            for kind in ("weight", "bias"):
-                w[f"qkv.{kind}"] = np.concatenate([w.pop(f"{name}.{kind}") for name in "qkv"])
-            products = [
-                (parameter(w[f"{name}.weight"]), parameter(w[f"{name}.bias"]))
-                for name in ("qkv", "o", "w_1", "w_2")
-            ]
-            layers.append((norm(), norm(), *products))
-        head = rng.standard_normal((sizes.classes, d)).astype(np.float32) / d
-        bias = np.zeros(sizes.classes, np.float32)
-        return table, layers, norm(), (parameter(head), parameter(bias))
 
     def decoder(self, sizes: Encoder, rng: np.random.Generator) -> Callable[..., Any]:
         """As tinyattn's; written out, because PyTorch's own decoder layer has no cache."""
@@ -581,4 +603,17 @@ def flat(nested: Any) -> list[Any]:
     return [nested]
 
 
-LIBRARIES = {"tinyattn": TinyAttn, "torch": Torch}
+def mapped(function: Callable[[Any], Any], nested: Any) -> Any:
+    """Nested lists and tuples with function(each) in place of each array."""
+    if isinstance(nested, (list, tuple)):
+        return type(nested)(mapped(function, each) for each in nested)
+    return function(nested)
+
+
+def jax(_: dict[str, Any]) -> Library:
+    from .jax_steps import Jax
+
+    return Jax()
+
+
+LIBRARIES = {"tinyattn": TinyAttn, "torch": Torch, "jax": jax}

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from .cases import BUSY, Case
@@ -27,6 +28,8 @@ KEEP_MEMORY = {
 }
 # With these OpenBLAS computes with kernels for another processor than the one that it finds.
 OTHER_KERNELS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+# For C++, which torch.compile calls.
+COMPILER = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Side:
     options: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # packages
+    programs: tuple[str, ...] = ()
 
     @property
     def is_installed(self) -> bool:
-        return all(map(find_spec, self.needs))
+        return all(map(find_spec, self.needs)) and all(map(which, self.programs))
 
 
 SIDES = {
@@ -49,6 +53,15 @@ SIDES = {
     "onnxruntime": Side(
         "torch", {"attention": "plain", "export": True}, needs=("torch", "onnx", "onnxruntime")
     ),
+    "torch.compile": Side(
+        "torch",
+        {"attention": "fused", "compile": True},
+        # Its first call compiles in every round.
+        {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+        needs=("torch",),
+        programs=(COMPILER,),
+    ),
+    "jax": Side("jax", {"compile": True}, needs=("jax",)),
     "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
 }
@@ -94,6 +107,7 @@ def parsed(output: str) -> list[dict[str, Any]]:
 
 def ask(side: Side, cases: Sequence[Case], settings: Settings) -> tuple[list[dict[str, Any]], str]:
     """Run one process for these cases: its answers, and why there are not more of them."""
+    is_busy = any(BUSY in case.parts for case in cases)
     request = {
         "library": side.library,
         "cases": [case.name for case in cases],
@@ -101,8 +115,9 @@ def ask(side: Side, cases: Sequence[Case], settings: Settings) -> tuple[list[dic
         "budget": settings.budget,
         "short": settings.short,
         "memory": settings.memory,
-        # With more cores than threads nothing would run beside the loop.
-        "cores": settings.threads if any(BUSY in case.parts for case in cases) else 0,
+        # With more cores than threads nothing would run beside the loop. JAX has a thread for
+        # each core that it may use, and no option for fewer.
+        "cores": settings.threads if side.library == "jax" or is_busy else 0,
         **side.options,
     }
     process = subprocess.Popen(

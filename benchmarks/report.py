@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from . import products
+from .cases import COMPILED
 from .harness import Row
 from .processes import KEEP_MEMORY, OTHER_KERNELS, Settings
 
@@ -116,6 +117,7 @@ def surroundings(settings: Settings) -> dict[str, Any]:
             "NumPy": f"{numpy.__version__} ({blas['name']} {blas['version']})",
             "Numba": installed("numba"),
             "PyTorch": installed("torch"),
+            "JAX": installed("jax"),
             "Python": platform.python_version(),
         },
         "processor": processor(),
@@ -148,7 +150,7 @@ def heading(about: dict[str, Any]) -> str:
 
 HEAD = f"{'PyTorch':>18}{'tinyattn':>18}{'ratio':>8}  {'of the rounds':<14}"
 LIMIT = f"{'limit':>9}{'tinyattn/limit':>16}"
-ONNX = f"{'onnxruntime':>18}{'its ratio':>12}"
+PEERS = ("onnxruntime", *COMPILED)
 CROWD = "~  other programs were using so many cores, which this row needed; see --wait"
 
 
@@ -165,7 +167,11 @@ class Table:
             if row.section != self.section:
                 self.section = row.section
                 more = LIMIT if "limit" in row.values else ""
-                more += ONNX if "onnxruntime" in row.values else ""
+                more += "".join(
+                    f"{side:>18}{'its ratio':>12}" + f"{'first call':>12}" * (side in COMPILED)
+                    for side in PEERS
+                    if side in row.values
+                )
                 print(f"\n{row.section}\n{'':<68}{HEAD}{more}".rstrip())
             crowd = row.crowded(self.threads)
             self.crowded |= crowd
@@ -188,10 +194,14 @@ def line(row: Row) -> str:
     if "limit" in row.values:
         over = row.ratio("tinyattn", "limit")
         text += f"{amount(row.median('limit'), row.unit):>9}{f'{over[0]:.2f}' if over else '-':>16}"
-    if "onnxruntime" in row.values:
-        beside = row.ratio("onnxruntime", "tinyattn")
-        text += f"{with_spread(row, 'onnxruntime'):>18}"
-        text += f"{f'{beside[0]:.2f}' if beside else '-':>12}"
+    for side in PEERS:
+        if side not in row.values:
+            continue
+        beside = row.ratio(side, "tinyattn")
+        text += f"{with_spread(row, side):>18}{f'{beside[0]:.2f}' if beside else '-':>12}"
+        if side in COMPILED:
+            first = row.first.get(side)
+            text += f"{amount(median(first) if first else None, 's'):>12}"
     return text.rstrip() + ("  plain" if row.torch == "torch plain" else "")
 
 

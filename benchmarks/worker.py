@@ -71,8 +71,9 @@ def busy_loop() -> Iterator[None]:
         loop.wait()  # so that its time counts as ours, not as another program's
 
 
-def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
-    """Seconds of every phase, once for each repetition, after a third of the budget to warm up."""
+def measure(run: Run, budget: float, short: bool) -> tuple[dict[str, list[float]], float]:
+    """Seconds of every phase, once for each repetition, after a third of the budget to warm up; and
+    of the first call."""
     times: dict[str, list[float]] = {name: [] for name in run.phases}
 
     def once() -> float:
@@ -85,7 +86,7 @@ def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
         run.reset()
         return perf_counter() - began
 
-    last = once()  # compiles kernels, starts threads
+    last = first = once()  # compiles kernels, starts threads
     if not short:
         warm = perf_counter() + budget / 3
         while (last := once()) and perf_counter() < warm:
@@ -97,13 +98,18 @@ def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
     while least > 0 or (perf_counter() < end and not short):
         once()
         least -= 1
-    return times
+    return times, first
+
+
+def counts_memory(case: Case, request: dict[str, Any]) -> bool:
+    """Not where the memory of a compiler, which works in this process, would count."""
+    return case.memory and ("device" in request or not request.get("compile"))
 
 
 def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any]:
     from .cases import ALONE, BUSY
 
-    memory = Memory() if case.memory else None
+    memory = Memory() if counts_memory(case, request) else None
     if lib is None:
         assert case.limit is not None
         run = case.limit()
@@ -111,14 +117,14 @@ def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any
         run = case.build(lib)
     # Cases that share a process take little time each, so half of it holds enough repetitions.
     budget, short = request["budget"] / (2 if case.process else 1), request["short"]
-    times = measure(run, budget, short)
+    times, first = measure(run, budget, short)
     values: dict[str, float] = {name: median(seconds) for name, seconds in times.items()}
     if "together" in case.parts:
         values["together"] = median(map(sum, zip(*times.values(), strict=True)))
     if BUSY in case.parts:
         # The mean, because a step that waits for the other program is rare and long.
         with busy_loop():
-            beside = measure(run, budget, short)
+            beside, _ = measure(run, budget, short)
         values = {ALONE: mean(times[""]), BUSY: mean(beside[""])}
     if memory is not None and lib is not None:
         peak = run.memory() if run.memory is not None else memory.peak()
@@ -127,6 +133,7 @@ def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any
     return {
         "case": case.name,
         "values": values,
+        "first": first,
         "repetitions": counts,
         "check": run.check() if run.check is not None and lib is not None else None,
     }
@@ -191,7 +198,8 @@ def main() -> None:
         say(products.measured(lib, request))
         return
     cases = every_case(request["short"])
-    if lib is not None and any(cases[name].memory for name in request["cases"] if name in cases):
+    asked = [cases[name] for name in request["cases"] if name in cases]
+    if lib is not None and any(counts_memory(case, request) for case in asked):
         with suppress(Exception):  # a case that fails says so itself
             warm_up(lib)
     for name in request["cases"]:

@@ -28,6 +28,7 @@ from benchmarks.worker import Memory, busy_loop
 
 ROOT = processes.ROOT
 SHORT = Settings(threads=1, repeats=1, short=True)
+QUICK = ("--short", "--without", "torch.compile")  # test_peers.py measures it once
 OURS = {"tinyattn": SIDES["tinyattn"]}
 
 
@@ -44,13 +45,14 @@ def test_a_short_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path) -
     file = tmp_path / "new" / "figures.json"
     patterns = ("op exp", "masked softmax small", "step tiny p=0", "attention 512 padded")
     only = [word for pattern in patterns for word in ("--only", pattern)]
-    done = benchmarks("--short", "--json", str(file), *only)
+    done = benchmarks(*QUICK, "--json", str(file), *only)
     # An exit status of 0 also says that both libraries computed the same numbers.
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(file.read_text())
     names = [row["name"] for row in figures["rows"]]
     assert names[:2] == ["op exp(-y) forward", "op exp(-y) backward"]
     assert all(name in done.stdout for name in names)
+    assert "torch.compile" not in done.stdout
     for row in figures["rows"]:
         assert row["values"]["tinyattn"][0] is not None
     step = next(row for row in figures["rows"] if row["name"] == "step tiny p=0")
@@ -78,7 +80,7 @@ def test_published_models_are_measured(tmp_path: Path) -> None:
     names += ("language model Qwen3 prompt 16", "language model Qwen3 next 16")
     names += ("language model step gpt2",)
     only = [word for name in names for word in ("--only", name)]
-    done = benchmarks("--short", "--json", str(file), *only)
+    done = benchmarks(*QUICK, "--json", str(file), *only)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
     assert {*names} <= rows.keys()
