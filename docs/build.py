@@ -35,7 +35,9 @@ except ModuleNotFoundError:
 DOCS = Path(__file__).parent
 BUILD = DOCS / "_build"
 HTML = BUILD / "html"
-KEPT = BUILD / "kept"  # the outputs of the code, and in a folder of it the pages as Sphinx reads them
+KEPT = (
+    BUILD / "kept"
+)  # the outputs of the code, and in a folder of it the pages as Sphinx reads them
 # What the code of the pages reads, beside itself: a change of it means that all pages run again.
 RUN = (
     *("tinyattn", "examples", "docs/exercises/induction_model"),
@@ -106,11 +108,26 @@ def build(
     subprocess.run([*command, str(DOCS), str(out)], env=variables, check=True)
 
 
+class Pages(SimpleHTTPRequestHandler):
+    """Files of a folder, and its 404.html for an address that is not there."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        page = Path(self.directory, "404.html")
+        if code != 404 or not page.is_file():
+            return super().send_error(code, message, explain)
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.read_bytes())
+
+
 def serve(folder: Path, port: int) -> None:
     """Show a folder to browsers on this machine, until Ctrl+C."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+        server = ThreadingHTTPServer(
+            ("127.0.0.1", port), functools.partial(Pages, directory=folder)
+        )
     except OSError as error:
         sys.exit(f"port {port} cannot be used ({error}): name another one, --serve {port + 1}")
     print(f"http://127.0.0.1:{server.server_port}/ and /zh_CN/; Ctrl+C ends it", flush=True)

@@ -29,7 +29,9 @@ html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["docstrings.css", "language.css", "figures.css", "print.css"]
+html_js_files = ["print.js"]
 html_favicon = "_static/favicon.svg"
+html_extra_path = ["404.html"]
 html_search_scorer = "search.js"
 templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
@@ -213,7 +215,9 @@ def words_of_pages(language):
     if language != "zh_CN":
         found = {page: [x for x in words if x.isascii()] for page, words in found.items()}
     glossary = (folder / "course/glossary.md").read_text("utf-8")
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[[^]]+\]\(([^)]+)\.md\)", glossary, re.M)
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[[^]]+\]\(([^)]+)\.md\)", glossary, re.M
+    )
     for english, chinese, name in rows:
         words = found.setdefault(posixpath.normpath(f"course/{name}"), [])
         words += english.split(", ")
@@ -278,7 +282,9 @@ def tell_the_search(app, name, template, context, doctree):
     """Put the counts into the page of the search, for docs/search.js."""
     if name == "search":
         metadata = app.env.metadata
-        counts = {page: metadata[page]["often"] for page in sorted(metadata) if "often" in metadata[page]}
+        counts = {
+            page: metadata[page]["often"] for page in sorted(metadata) if "often" in metadata[page]
+        }
         app.add_js_file(None, body=f"const OFTEN = {json.dumps(counts, ensure_ascii=False)};")
 
 
@@ -354,7 +360,9 @@ def setup(app):
     app.connect("env-updated", contents.pages_to_write)
     app.add_transform(WordsToTranslate)
     app.add_config_value("search_words", {}, "env")
-    app.connect("config-inited", lambda app, c: setattr(c, "search_words", words_of_pages(c.language)))
+    app.connect(
+        "config-inited", lambda app, c: setattr(c, "search_words", words_of_pages(c.language))
+    )
     app.add_transform(WordsOfTheSearch)
     app.connect("doctree-read", count_words)
     app.connect("doctree-resolved", show_files)
