@@ -1,5 +1,6 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
+import importlib
 import importlib.util
 import json
 import logging
@@ -7,6 +8,7 @@ import math
 import posixpath
 import re
 import struct
+import sys
 import time
 import tomllib
 from collections import Counter
@@ -69,6 +71,13 @@ def keep_lines(app, what, name, obj, options, lines):
     """Show docstrings line by line, as in an editor, because they are written that way."""
     if any(lines):
         lines[:] = [".. code-block:: text", "", *(f"    {line}" for line in lines), ""]
+
+
+def show_docstrings(app, name, source):
+    """In the site the reference has whole docstrings; docs/reference.py says how it is written."""
+    if name == "api":
+        sys.path.insert(0, str(Path(__file__).parent))
+        source[0] = importlib.import_module("reference").directives(source[0])
 
 
 class WordsToTranslate(SphinxTransform):
@@ -214,7 +223,8 @@ def words_of_pages(language):
     found = tomllib.loads((folder / "search_words.toml").read_text("utf-8"))
     if language != "zh_CN":
         found = {page: [x for x in words if x.isascii()] for page, words in found.items()}
-    glossary = (folder / "course/glossary.md").read_text("utf-8")
+    glossary = folder / "course/glossary.md"
+    glossary = glossary.read_text("utf-8") if glossary.is_file() else ""
     rows = re.findall(
         r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[[^]]+\]\(([^)]+)\.md\)", glossary, re.M
     )
@@ -364,6 +374,7 @@ def setup(app):
         "config-inited", lambda app, c: setattr(c, "search_words", words_of_pages(c.language))
     )
     app.add_transform(WordsOfTheSearch)
+    app.connect("source-read", show_docstrings)
     app.connect("doctree-read", count_words)
     app.connect("doctree-resolved", show_files)
     app.connect("html-collect-pages", pages_of_files)
