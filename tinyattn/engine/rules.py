@@ -62,7 +62,7 @@ class Spec:
         differentiable: bool,
     ) -> None:
         self.name = forward.__name__
-        self.again: Any = None  # the op itself, to make a view again; an op of a user does not
+        self.again: Any = None  # the op itself, which makes a view again; None for one of a user
         self.promote, self.floats = promote, floats
         self.saves, self.differentiable = saves, differentiable
         module = getattr(forward, "__module__", None) or ""
@@ -299,17 +299,17 @@ class Plan:
                 parent = node.parents[position]
                 if parent is None:
                     continue
-                # Not new: the gradient of the output itself, or a view, which has a base. No rule
-                # of the library returns a saved array: tests/gradients/test_new_gradients.py.
-                # A Tensor or a Python number has no `base`. It is not new either, so the default
-                # of getattr is a value that is never None.
-                is_new = gradient is not grad and getattr(gradient, "base", grad) is None
                 if (
                     type(gradient) is not ndarray
                     or gradient.shape != parent.shape
                     or gradient.dtype is not parent.dtype
                 ):
                     gradient = self.in_shape_of(parent, gradient, position)
+                # Not new: the gradient of the output itself, or a view, which has a base. No rule
+                # of the library returns a saved array: tests/gradients/test_new_gradients.py.
+                # A Tensor has no `base`. It is not new either, so the default of getattr is a value
+                # that is never None.
+                is_new = gradient is not grad and getattr(gradient, "base", grad) is None
                 parts.append((parent, gradient, is_new))
         return parts
 

@@ -63,8 +63,6 @@ def require_range(
     if type(numbers) is not np.ndarray:
         gpu_kernels().check_range(numbers, slot_for(error, text), low, high, also_allowed)
         return
-    if numbers.size and numbers.min() >= low and numbers.max() < high:
-        return
     is_wrong = ((numbers < low) | (numbers >= high)) & (numbers != also_allowed)
     if np.count_nonzero(is_wrong):  # faster than any()
         raise error(text.format(number=int(numbers[is_wrong][0])))

@@ -76,11 +76,7 @@ def cross_entropy(
     counted = flat._data != ignore_index
     if type(counted) is not np.ndarray:  # so that the host need not wait for the number
         return (widened(losses).sum() / wrap(counted.sum())).to(dtype)
-    if counted.all():
-        return losses.mean().to(dtype)
-    count = int(np.count_nonzero(counted))
-    total = widened(losses).sum()
-    return (total / count if count else total * math.nan).to(dtype)
+    return (losses if counted.all() else losses[counted]).mean().to(dtype)
 
 
 def checked_target(

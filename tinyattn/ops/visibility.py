@@ -43,8 +43,8 @@ def checked_lens(
         text = f"{name} must lie between 0 and {of}, {most}, got {{number}}"
         require_range(array, 0, most + 1, MaskError, text)
         return array.astype(np.int64)
-    if array.size and not (array.min() >= 0 and array.max() <= most):
-        bad = (array < 0) | (array > most)
+    bad = (array < 0) | (array > most)
+    if np.count_nonzero(bad):  # faster than any()
         raise MaskError(f"{name} must lie between 0 and {of}, {most}, got {first_bad(array, bad)}")
     return array.astype(np.int64)
 
