@@ -35,13 +35,16 @@ except ModuleNotFoundError:
 DOCS = Path(__file__).parent
 BUILD = DOCS / "_build"
 HTML = BUILD / "html"
-KEPT = BUILD / "kept"  # the outputs of the code, and the pages as Sphinx has read them
-# What the pages are made of, beside themselves: a change of it means that all are built anew.
-READ = (
+KEPT = (
+    BUILD / "kept"
+)  # the outputs of the code, and in a folder of it the pages as Sphinx reads them
+# What the code of the pages reads, beside itself: a change of it means that all pages run again.
+RUN = (
     *("tinyattn", "examples", "docs/exercises/induction_model"),
     *("docs/_static/encoder_attention.json", "docs/figures_as_svg.py"),
-    "docs/conf.py",
 )
+# A change of this means that all pages are read again; their outputs are kept.
+READ = ("docs/conf.py", "docs/_templates", "docs/_static", "docs/search.js")
 LABELS = DOCS / "locale" / "zh_CN" / "figures.po"
 CHINESE = '<svg xml:lang="zh-CN" '  # so that a browser takes the Chinese forms of signs
 FIGURE = re.compile(r'<figure class="interactive.*?</figure>', re.DOTALL)
@@ -61,13 +64,14 @@ def fingerprint(root: Path, names: Iterable[str]) -> str:
     for name in names:
         paths = [root / name] if (root / name).is_file() else sorted((root / name).rglob("*"))
         for path in paths:
-            if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc"):  # of a cache
+            # A cache changes as soon as a page runs.
+            if path.is_file() and "__pycache__" not in path.parts:
                 found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return found.hexdigest()
 
 
 def keep_results(kept: Path, now: str) -> bool:
-    """Empty the folder of kept results if they belong to other code. Returns whether it has any."""
+    """Empty a folder of kept results if they belong to other files. Returns whether it has any."""
     file = kept / "fingerprint"
     is_same = file.is_file() and file.read_text("utf-8") == now
     if not is_same:
@@ -96,18 +100,34 @@ def build(
     }
     if seconds is not None:
         values["progress_file"] = str(seconds)
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(KEPT / language), "-q"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html"]
+    command += ["-d", str(KEPT / "pages" / language)]
     command += [*options, *(word for name in values for word in ("-D", f"{name}={values[name]}"))]
     command += [word for name in other for word in ("-A", f"{name}={other[name]}")]
     variables = {**os.environ, "IPYTHONDIR": str(folder / "ipython")}
     subprocess.run([*command, str(DOCS), str(out)], env=variables, check=True)
 
 
+class Pages(SimpleHTTPRequestHandler):
+    """Files of a folder, and its 404.html for an address that is not there."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        page = Path(self.directory, "404.html")
+        if code != 404 or not page.is_file():
+            return super().send_error(code, message, explain)
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.read_bytes())
+
+
 def serve(folder: Path, port: int) -> None:
     """Show a folder to browsers on this machine, until Ctrl+C."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+        server = ThreadingHTTPServer(
+            ("127.0.0.1", port), functools.partial(Pages, directory=folder)
+        )
     except OSError as error:
         sys.exit(f"port {port} cannot be used ({error}): name another one, --serve {port + 1}")
     print(f"http://127.0.0.1:{server.server_port}/ and /zh_CN/; Ctrl+C ends it", flush=True)
@@ -199,7 +219,8 @@ def build_slides(out: Path, options: list[str]) -> None:
     if importlib.util.find_spec("sphinx_revealjs") is None:
         print('No slides: sphinx-revealjs is missing, pip install -e ".[docs]"', flush=True)
         return
-    command = [sys.executable, "-m", "sphinx", "-b", "revealjs", "-d", str(KEPT / "slides"), "-q"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "revealjs"]
+    command += ["-d", str(KEPT / "pages" / "slides")]
     subprocess.run([*command, *options, str(DOCS / "slides"), str(out)], check=True)
 
 
@@ -209,7 +230,8 @@ def build_all(options: list[str]) -> None:
     chinese |= {"notebook_name": "Notebook", "notebooks": "notebooks/"}
     english |= {"notebook_name": "笔记本", "notebooks": "../notebooks/zh_CN/"}
     start = time.perf_counter()
-    is_kept = keep_results(KEPT, fingerprint(DOCS.parent, READ))
+    is_kept = keep_results(KEPT, fingerprint(DOCS.parent, RUN))
+    keep_results(KEPT / "pages", fingerprint(DOCS.parent, READ))
     # A page whose outputs are kept takes another time than one that runs.
     kind = "kept" if is_kept else "run"
     seconds = {name: BUILD / f"seconds_{name}_{kind}.json" for name in ("en", "zh_CN")}

@@ -1,15 +1,21 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
+import importlib
 import importlib.util
 import json
 import logging
 import math
+import posixpath
 import re
 import struct
+import sys
 import time
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
 from sphinx.util.logging import getLogger
@@ -24,7 +30,11 @@ smartquotes = False  # because "..." stands in code and in tables of names
 html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]
-html_css_files = ["docstrings.css", "language.css", "figures.css"]
+html_css_files = ["docstrings.css", "language.css", "figures.css", "print.css"]
+html_js_files = ["print.js"]
+html_favicon = "_static/favicon.svg"
+html_extra_path = ["404.html"]
+html_search_scorer = str(Path(__file__).parent / "search.js")
 templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
 exclude_patterns = ["_build", "exercises", "locale", "notebooks", "slides", "template"]
@@ -63,11 +73,19 @@ def keep_lines(app, what, name, obj, options, lines):
         lines[:] = [".. code-block:: text", "", *(f"    {line}" for line in lines), ""]
 
 
+def show_docstrings(app, name, source):
+    """In the site the reference has whole docstrings; docs/reference.py says how it is written."""
+    if name == "api":
+        sys.path.insert(0, str(Path(__file__).parent))
+        source[0] = importlib.import_module("reference").directives(source[0])
+
+
 class WordsToTranslate(SphinxTransform):
     """Give the catalogues the words of a page, and nothing else.
 
-    Sphinx does not translate HTML, so the question in <summary> becomes a text of its own.
-    Displayed formulas, and cells that hold code alone, have no words.
+    Sphinx does not translate HTML, so the question in <summary> becomes a text of its own, and the
+    alternative text of a figure, which its cell has as an option, too. Displayed formulas, and
+    cells that hold code alone, have no words.
     """
 
     default_priority = 5  # before Sphinx marks what is to be translated
@@ -88,6 +106,12 @@ class WordsToTranslate(SphinxTransform):
                         nodes.raw("", end + after, format="html"),
                     ]
                 )
+        for cell in list(self.document.findall(nodes.container)):
+            if alt := cell.get("cell_metadata", {}).get("alt"):
+                text = nodes.inline(alt, alt, translatable=True)
+                text.source, text.line = cell.source, cell.line
+                # Sphinx moves words to their parent's end, so they have one of their own.
+                cell.parent.insert(cell.parent.index(cell), nodes.inline("", "", text, alt=True))
         for node in self.document.findall(nodes.TextElement):
             formula = isinstance(node, nodes.math_block)
             if formula or all(isinstance(x, (nodes.literal, nodes.math)) for x in node.children):
@@ -98,6 +122,17 @@ def choose_figures(app, config):
     """Where docs/build.py keeps a figure as PNG and as SVG, the Chinese pages take SVG."""
     if config.language != "zh_CN":
         config.nb_mime_priority_overrides = [("html", "image/png", 35)]
+
+
+def set_alternative_texts(app, doctree, name):
+    """Move them from before a cell into its figures."""
+    if app.builder.name == "gettext":  # it writes down what is to be translated
+        return
+    for text in [x for x in doctree.findall(nodes.inline) if "alt" in x]:
+        cell = text.next_node(nodes.container, descend=False, siblings=True)
+        for image in cell.findall(nodes.image):
+            image["alt"] = text.astext()
+        text.parent.remove(text)
 
 
 PHONE, SCREEN = 358, 736  # pixels for a figure in a window of 390 and in a wide one
@@ -182,6 +217,91 @@ Search.performTermsSearch = (terms, excluded) =>
         return terms
 
 
+def words_of_pages(language):
+    """By page, the terms that it explains, as the glossary says, and other words for them."""
+    folder = Path(__file__).parent
+    found = tomllib.loads((folder / "search_words.toml").read_text("utf-8"))
+    if language != "zh_CN":
+        found = {page: [x for x in words if x.isascii()] for page, words in found.items()}
+    glossary = folder / "course/glossary.md"
+    glossary = glossary.read_text("utf-8") if glossary.is_file() else ""
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[[^]]+\]\(([^)]+)\.md\)", glossary, re.M
+    )
+    for english, chinese, name in rows:
+        words = found.setdefault(posixpath.normpath(f"course/{name}"), [])
+        words += english.split(", ")
+        if language == "zh_CN":
+            words += chinese.replace("*", "").split("，")
+    return found
+
+
+class WordsOfTheSearch(SphinxTransform):
+    """Put the words of a page into the index, where docs/search.js looks first."""
+
+    default_priority = 900
+
+    def apply(self, **kwargs):
+        for name in ("search_words.toml", "course/glossary.md"):
+            if (path := Path(self.app.srcdir, name)).is_file():
+                self.env.note_dependency(str(path))
+        words = self.app.config.search_words.get(self.env.docname, [])
+        entries = [("single", word, "", "main", None) for word in dict.fromkeys(words)]
+        if entries:
+            self.document.insert(0, addnodes.index(entries=entries))
+
+
+def show_files(app, doctree, name):
+    """Let links to files outside docs, such as those of the library, open them as pages."""
+    for link in list(doctree.findall(addnodes.download_reference)):
+        path = Path(app.srcdir, app.env.relfn2path(link["reftarget"], name)[0]).resolve()
+        if path.is_file() and not path.is_relative_to(app.srcdir):
+            target = f"files/{path.relative_to(Path(app.srcdir).parent).as_posix()}.html"
+            reference = nodes.reference("", "", *link.children, internal=True)
+            reference["refuri"] = posixpath.relpath(target, posixpath.dirname(name) or ".")
+            link.replace_self(reference)
+
+
+def pages_of_files(app):
+    """These pages: a file with its path as the title, coloured like the code of the other pages."""
+    root = Path(app.srcdir).parent
+    for file in sorted(app.env.dlfiles):
+        path = Path(app.srcdir, file).resolve()
+        if path.is_relative_to(app.srcdir) or not path.is_file():
+            continue
+        name = path.relative_to(root).as_posix()
+        written = Path(app.outdir, "files", f"{name}.html")
+        sources = path, Path(app.confdir, "conf.py")
+        if written.is_file() and written.stat().st_mtime > max(x.stat().st_mtime for x in sources):
+            continue  # so that a build without changes takes seconds
+        language = {".py": "python", ".cu": "cuda", ".h": "c"}.get(path.suffix, "text")
+        code = app.builder.highlighter.highlight_block(path.read_text("utf-8"), language)
+        yield f"files/{name}", {"title": name, "body": f"<h1>{name}</h1>{code}"}, "page.html"
+
+
+OFTEN = 100  # words of a page whose number the search knows
+
+
+def count_words(app, doctree):
+    """How often the page has its most frequent words; Sphinx's index says only that it has them."""
+    kind = SearchInChinese if app.config.language == "zh_CN" else SearchEnglish
+    language = kind({})
+    words = [x.lower() for x in language.split(doctree.astext())]
+    stems = (language.stem(x) for x in words if language.word_filter(x) and not x.isdigit())
+    counts = dict(Counter(stems).most_common(OFTEN))
+    app.env.metadata[app.env.docname]["often"] = counts
+
+
+def tell_the_search(app, name, template, context, doctree):
+    """Put the counts into the page of the search, for docs/search.js."""
+    if name == "search":
+        metadata = app.env.metadata
+        counts = {
+            page: metadata[page]["often"] for page in sorted(metadata) if "often" in metadata[page]
+        }
+        app.add_js_file(None, body=f"const OFTEN = {json.dumps(counts, ensure_ascii=False)};")
+
+
 class Contents:
     """Writes all pages if a title or the order of pages has changed: each shows them at its side.
 
@@ -253,8 +373,19 @@ def setup(app):
     app.connect("env-get-outdated", contents.remember)
     app.connect("env-updated", contents.pages_to_write)
     app.add_transform(WordsToTranslate)
+    app.add_config_value("search_words", {}, "env")
+    app.connect(
+        "config-inited", lambda app, c: setattr(c, "search_words", words_of_pages(c.language))
+    )
+    app.add_transform(WordsOfTheSearch)
+    app.connect("source-read", show_docstrings)
+    app.connect("doctree-read", count_words)
+    app.connect("doctree-resolved", show_files)
+    app.connect("html-collect-pages", pages_of_files)
+    app.connect("html-page-context", tell_the_search)
     app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)
+    app.connect("doctree-resolved", set_alternative_texts)
     app.connect("doctree-resolved", fit_figures)
     app.connect("config-inited", choose_prompts)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import reference
 from common import HAS_TORCH
 from test_house import WINGS
 
@@ -107,9 +108,8 @@ def test_every_pytest_command_selects_a_test():
 
 def test_the_reference_lists_the_public_names():
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
-    listed = set(re.findall(r"auto(?:function|class):: (?:[\w.]*\.)?(\w+)", page))
-    for names in re.findall(r":members: (.+)", page):
-        listed |= {name.strip() for name in names.split(",")}
+    blocks = "".join(block for _, block in reference.BLOCK.findall(page))
+    listed = {name.rpartition(".")[2] for name in reference.NAME.findall(blocks)}
     modules = {"batches", "functional", "masks", "models", "nn", "optim", "viz", "errors", "init"}
     modules |= {"checkpoint", "distributed", "generation", "interop", "testing"}
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
@@ -119,8 +119,27 @@ def test_the_reference_lists_the_public_names():
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
     known |= vars(batches) | vars(distributed) | vars(generation) | vars(interop) | vars(models)
     known |= vars(ta.models.chat) | vars(ta.training)
+    known |= vars(ta.errors)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
+
+
+def test_the_reference_has_signatures_and_first_sentences():
+    """As they are today, for all methods too; whoever reads it on a code host sees nothing else."""
+    page = reference.PAGE.read_text("utf-8")
+    assert page == reference.written(page), "run python docs/reference.py"
+    assert "class Linear(in_features, out_features, bias=True" in page
+    assert "\n  .masked_fill(mask, value)\n" in page
+    lines = page.split("\n")
+    assert not [line for line in lines if "object at 0x" in line or len(line) > 120]
+
+
+def test_the_site_has_whole_docstrings_in_place_of_the_first_sentences():
+    text = "```{reference} tinyattn\nclass Tensor(data)\n    An array.\n  .abs()\n      |x|.\n"
+    assert reference.directives(text + "  .T\n      Other.\nones(*shape)\n    Ones.\n```") == (
+        "```{eval-rst}\n.. currentmodule:: tinyattn\n\n.. autoclass:: Tensor\n   :members: abs, T\n"
+        "\n.. autofunction:: ones\n```"
+    )
 
 
 def test_the_list_of_examples_has_every_program():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import types
 from pathlib import Path
@@ -206,3 +207,22 @@ def test_outputs_are_not_kept_under_other_code():
     code_cells(notebook)[0].source += "\n1"
     with pytest.raises(SystemExit, match="05_softmax: its code has changed"):
         NOTEBOOKS.with_text_of(SOFTMAX, notebook, NOTEBOOKS.CHINESE)
+
+
+@pytest.mark.parametrize("name", sorted(NOTEBOOKS.pages()))
+def test_each_figure_has_an_alternative_text(name):
+    """A sentence of its own that says what it shows, as the option :alt: of its cell."""
+    page = NOTEBOOKS.pages()[name]
+    cells = nbformat.read(NOTEBOOKS.FOLDER / f"{name}.ipynb", 4).cells
+    draws = [
+        any("image/png" in x.get("data", ()) for x in cell.outputs)
+        for cell in cells
+        if cell.cell_type == "code"
+    ]
+    fences = NOTEBOOKS.FENCE.finditer(page.read_text("utf-8"))
+    code = [x[3] for x in fences if x[1] == "code-cell"]
+    texts = [re.findall(r"^:alt: (.*\n(?::  .*\n)*)", lines, re.MULTILINE) for lines in code]
+    assert [bool(text) for text in texts] == draws
+    shown = [text[0] for text in texts if text]
+    assert all(text.endswith(".\n") and len(text) > 60 for text in shown)
+    assert len(set(shown)) == len(shown)

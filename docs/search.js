@@ -1,0 +1,104 @@
+// How the search orders the pages that it finds. Sphinx puts this into _static/language_data.js.
+// Its own order is that of titles, because it gives all texts that have the words one score.
+"use strict";
+
+// The parts of a page's score. A term of the glossary leads to the page that explains it.
+var Scorer = { term: 100, title: 60, section: 30, text: 40, objNameMatch: 0, objPrio: {}, objPrioDefault: 0 };
+// Lessons come before what is looked up, and before pages for lecturers.
+const LESS = { "course/index": 4, "course/glossary": 6, api: 20, components: 8, exam: 20, own_page: 15 };
+
+const stemsOf = (text) =>
+  new Set(
+    splitQuery(text.toLowerCase())
+      .filter((word) => !stopwords.has(word))
+      .map((word) => new Stemmer().stemWord(word)),
+  );
+
+const pagesOf = (found) => (Array.isArray(found) ? found : found === undefined ? [] : [found]);
+
+// The pages that have a word in their text, in a title, or among the words of the glossary for them;
+// or a longer word if none has it.
+function pagesWith(stem) {
+  const { terms, titleterms, indexentries } = Search._index;
+  const own = (table, word) => (Object.hasOwn(table, word) ? pagesOf(table[word]) : []);
+  const pages = [...own(terms, stem), ...own(titleterms, stem)];
+  for (const [entry, places] of Object.entries(indexentries))
+    if (stemsOf(entry).has(stem)) pages.push(...places.filter((x) => x[2]).map((x) => x[0]));
+  if (!pages.length && stem.length > 2)
+    for (const table of [terms, titleterms])
+      for (const word of Object.keys(table))
+        if (word.includes(stem)) pages.push(...own(table, word));
+  return new Set(pages);
+}
+
+Search._performSearch = (query, searchTerms, excludedTerms) => {
+  const { docnames, filenames, titles, alltitles, indexentries } = Search._index;
+  const having = new Map([...searchTerms].map((stem) => [stem, pagesWith(stem)]));
+  // A rare word says more about what is looked for; one that no page has says nothing.
+  const worth = (stem) => {
+    const count = having.get(stem).size;
+    return count ? Math.log(1 + docnames.length / count) : 0;
+  };
+  const sum = (stems) => [...stems].reduce((all, stem) => all + worth(stem), 0);
+  const all = sum(having.keys());
+  // From 0 to 1: how much of the query stands in a title, and of the title in the query.
+  const alike = (text) => {
+    const stems = stemsOf(text);
+    const both = [...stems].filter((stem) => having.has(stem));
+    return all && both.length ? (sum(both) / all) * Math.sqrt(both.length / stems.size) : 0;
+  };
+
+  // A page that has a word often is more about it; OFTEN, in the page of the search, counts them.
+  const strength = (page, stem) =>
+    (1 + Math.min(3, Math.log2(1 + (OFTEN[docnames[page]]?.[stem] ?? 0)) / 2)) / 4;
+
+  const excluded = new Set([...excludedTerms].flatMap((stem) => [...pagesWith(stem)]));
+  const found = docnames.map(() => ({ term: 0, title: 0, section: 0, text: 0, anchor: "" }));
+  const improve = (page, part, value, anchor = "") => {
+    if (value <= found[page][part]) return;
+    found[page][part] = value;
+    if (part === "section") found[page].anchor = anchor;
+  };
+  for (const [entry, places] of Object.entries(indexentries))
+    for (const [page, , isMain] of places) if (isMain) improve(page, "term", alike(entry));
+  for (const [title, places] of Object.entries(alltitles))
+    for (const [page, id] of places)
+      if (titles[page] === title) improve(page, "title", alike(title));
+      else improve(page, "section", alike(title), id === null ? "" : `#${id}`);
+  for (const [stem, pages] of having)
+    for (const page of pages) found[page].text += all && (worth(stem) / all) * strength(page, stem);
+
+  const hasAll = (page) => [...having.values()].every((pages) => !pages.size || pages.has(page));
+  const anyHasAll = all > 0 && docnames.some((_, page) => hasAll(page));
+  const results = [];
+  found.forEach((parts, page) => {
+    const isNamed = Math.max(parts.term, parts.title, parts.section) > 0.45;
+    if (excluded.has(page) || !parts.text || (anyHasAll && !hasAll(page) && !isNamed)) return;
+    const score = ["term", "title", "section", "text"].reduce((s, x) => s + Scorer[x] * parts[x], 0);
+    const name = docnames[page];
+    const isSection = parts.section > parts.title && parts.section > 0.5;
+    const title = isSection ? sectionTitle(page, parts.anchor) : titles[page];
+    const anchor = isSection ? parts.anchor : "";
+    results.push([
+      name, title, anchor, null, score - (LESS[name] ?? 0), filenames[page], SearchResultKind.text,
+    ]);
+  });
+  // The name of a function or a class, such as clip_grad_norm_, is in the reference.
+  for (const term of new Set(query.toLowerCase().trim().split(/\s+/)))
+    for (const result of Search.performObjectSearch(term, new Set([term]))) {
+      const isWhole = result[1].toLowerCase().split(".").at(-1) === term;
+      const isCode = /[_.]/.test(term);
+      if (!isWhole && !isCode) continue;
+      result[4] = isWhole && isCode ? 200 : isWhole ? 15 : 5;
+      results.push(result);
+    }
+  return results.sort(_orderResultsByScoreThenName);
+};
+
+function sectionTitle(page, anchor) {
+  const { titles, alltitles } = Search._index;
+  const title = Object.keys(alltitles).find((text) =>
+    alltitles[text].some(([other, id]) => other === page && `#${id}` === anchor),
+  );
+  return `${titles[page]} > ${title}`;
+}
