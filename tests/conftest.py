@@ -35,6 +35,7 @@ EXTENDED = {
     *("benchmarks", "gpu", "models", "planted", "port", "typing"),
     *("docs/test_docs.py", "docs/test_encoder_script.py", "docs/test_exercises.py"),
     *("docs/test_exercises_in_chinese.py", "docs/test_guard_of_exercises.py"),
+    *("docs/test_files_of_students.py", "docs/test_score_card.py", "docs/test_student_copy.py"),
     *("docs/test_interactive.py", "docs/test_missing_packages.py"),
     *("docs/test_examples_print.py", "docs/test_notebooks.py"),
     *("docs/test_pytorch_names.py", "docs/test_site.py", "docs/test_teaching.py"),

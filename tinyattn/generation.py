@@ -57,17 +57,10 @@ def generate(
         takes no place from the beginnings.
     length_penalty: a number in [-10, 10); above 0 it prefers longer continuations.
 
-    Beam search stops when no beginning can reach a higher value than the best that has ended. A
-    log-probability is negative, and more ids only lower it. So the highest value that a beginning
-    can reach is its log-probability now, divided by the largest divisor that may come: the one of
-    max_len, or that of the next id if length_penalty is negative.
-
     Raises ShapeError, DtypeError or ValueError for arguments that make no sense, and for scores of
     another shape, without a vocabulary, or with NaN or inf.
-    Source: Wu et al., "Google's Neural Machine Translation System", 2016 (length penalty); Huang et
-    al., "When to Finish? Optimal Beam Search for Neural Text Generation", 2017 (when it stops); Fan
-    et al., 2018 (top-k); Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020
-    (top-p).
+    Source: Fan et al., 2018 (top-k); Holtzman et al., "The Curious Case of Neural Text
+    Degeneration", 2020 (top-p).
 
         >>> def next_scores(ids):  # the next id is likely to be one more
         ...     return F.one_hot(ids[:, -1] + 1, 6).float()
@@ -87,6 +80,24 @@ def generate(
     if num_beams > 1:
         found = beam_search(next_scores, ids, max_len, stops, pad, num_beams, length_penalty)
         return padded([best[0].numpy() for best, *_ in found], pad)
+
+    def choose(logs: np.ndarray) -> np.ndarray:
+        if temperature:
+            return draw(chances(logs, temperature, top_k, top_p))
+        return logs.argmax(axis=-1)
+
+    return padded(continued(next_scores, ids, given, max_len, stops, choose), pad)
+
+
+def continued(
+    next_scores: Callable[[Any], Tensor],
+    ids: np.ndarray,
+    given: np.ndarray,
+    max_len: int,
+    stops: list[int],
+    choose: Callable[[np.ndarray], np.ndarray],
+) -> list[np.ndarray]:
+    """The ids of each sample; `choose` gives the next ids (B,) from log-probabilities (B, V)."""
     getattr(next_scores, "start", lambda: None)()
     lengths, ended = given.copy(), given == max_len
     for t in range(given.min(), max_len):
@@ -94,16 +105,13 @@ def generate(
             break
         ids = with_column(ids, t)
         free = ~ended & (given <= t)
-        logs = log_probabilities(next_scores, ids[:, :t], free, stops)
-        chosen = logs.argmax(axis=-1)
-        if temperature:
-            chosen = draw(chances(logs, temperature, top_k, top_p))
+        chosen = choose(log_probabilities(next_scores, ids[:, :t], free, stops))
         ids[free, t] = chosen[free]
         over = lengths <= t  # not a prompt of max_len ids
         ids[ended & over, t] = ids[ended & over, t - 1]
         lengths += free
         ended |= free & np.isin(chosen, stops)
-    return padded([row[:n] for row, n in zip(ids, lengths, strict=True)], pad)
+    return [row[:n] for row, n in zip(ids, lengths, strict=True)]
 
 
 class Beams:
@@ -172,6 +180,13 @@ def beam_search(
 
     See `generate`, which has the same arguments and returns the first of each. Of each sample
     (ids (T,), value), the highest value first, or fewer if fewer have ended.
+
+    The search stops when no beginning can reach a higher value than the best that has ended. A
+    log-probability is negative, and more ids only lower it. So the highest value that a beginning
+    can reach is its log-probability now, divided by the largest divisor that may come: the one of
+    max_len, or that of the next id if length_penalty is negative.
+    Source: Wu et al., "Google's Neural Machine Translation System", 2016 (length penalty); Huang et
+    al., "When to Finish? Optimal Beam Search for Neural Text Generation", 2017 (when it stops).
 
         >>> def next_scores(ids):  # 1 and 2 are likely, and 2 ends
         ...     return ta.tensor([[-9.0, 0.0, -1.0]] * len(ids))

@@ -90,26 +90,15 @@ def show_heatmaps(
     rows, columns, queries, keys = matrices.shape
     finite = np.isfinite(matrices)
     shown = np.ma.masked_array(matrices, ~(visible & finite))
-    if shown.count() and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
-        raise ValueError(
-            f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
-            f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
-        )
+    check_scale(shown, vmin, vmax)
     zlabel += " (orange: NaN or infinite)" * bool((visible & ~finite).any())
     panel_titles = by_panel("titles", titles, rows, columns)
     key_labels = tick_labels("xticks", xticks, rows, columns, keys)
     query_labels = tick_labels("yticks", yticks, rows, columns, queries)
 
-    cell = 0.26  # inches, enough for a symbol of three letters
-    if 1.0 + columns * (cell * keys + 0.6) > WIDEST:
-        cell = 0.16  # enough for a symbol that is turned
-    size = (
-        1.0 + columns * max(1.7, cell * keys + 0.6),
-        0.5 + rows * max(1.6, 0.26 * queries + 0.5),
-    )
-    width, _ = figsize or size
+    width, height = figsize or size_of_heatmaps(*matrices.shape)
     room = 72 * ((width - 1.0) / columns - 0.6) / keys  # points for the symbol of a key
-    figure = Figure(figsize=figsize or size, layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
         row, column = divmod(number, columns)
@@ -118,16 +107,32 @@ def show_heatmaps(
         hatch(panel, ~visible[row, column])
         set_ticks(panel.xaxis, key_labels[number], room)
         set_ticks(panel.yaxis, query_labels[number])
-        if row == rows - 1:
-            panel.set_xlabel(xlabel, **AS_IT_IS)
-        if column == 0:
-            panel.set_ylabel(ylabel, **AS_IT_IS)
+        panel.set_xlabel(xlabel if row == rows - 1 else "", **AS_IT_IS)
+        panel.set_ylabel(ylabel if column == 0 else "", **AS_IT_IS)
         if panel_titles[number] is not None:
             panel.set_title(panel_titles[number], fontsize="medium", **AS_IT_IS)
     figure.align_labels()
-    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30)
-    bar.set_label(zlabel, **AS_IT_IS)
+    figure.colorbar(image, ax=panels, shrink=0.8, aspect=30).set_label(zlabel, **AS_IT_IS)
     return figure
+
+
+def check_scale(shown: Any, vmin: float, vmax: float) -> None:
+    if shown.count() and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
+        raise ValueError(
+            f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
+            f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
+        )
+
+
+def size_of_heatmaps(rows: int, columns: int, queries: int, keys: int) -> tuple[float, float]:
+    """Inches for panels in which each cell has room for its symbol."""
+    cell = 0.26  # enough for a symbol of three letters
+    if 1.0 + columns * (cell * keys + 0.6) > WIDEST:
+        cell = 0.16  # enough for a symbol that is turned
+    return (
+        1.0 + columns * max(1.7, cell * keys + 0.6),
+        0.5 + rows * max(1.6, 0.26 * queries + 0.5),
+    )
 
 
 def plot_curves(

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from black_boxes import DEFECTS
+from exercises import FOLDER, sentences
 from grading import catalogue, chinese, say
 from in_chinese import in_chinese
-from test_exercises import FOLDER, sentences
 
 MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
 SPEAKING = [FOLDER / name for name in ("conftest.py", "elsewhere.py", "grading.py")]

@@ -7,6 +7,7 @@ inside functions included. So it can be read from top to bottom, and there is no
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,24 @@ def test_an_encoder_is_trained_by_few_lines() -> None:
     assert walk.files <= 45
     for page in ("README.md", "README_zh.md", "docs/index.md"):
         assert "1,200" in (PACKAGE.parent / page).read_text("utf-8"), page
+
+
+def test_what_is_said_to_be_in_a_file_is_there() -> None:
+    """What sends a reader to `mul` in `ops/arithmetic.py` names the right file."""
+    wrong, count = [], 0
+    root = PACKAGE.parent
+    folders = ("tinyattn", "tests", "benchmarks", "examples", "docs/exercises")
+    sources = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    for path in [*sources, *root.glob("docs/*.md"), *root.glob("docs/course/*.md")]:
+        text = re.sub(r"\s*\n\s*#?\s*", " ", path.read_text("utf-8"))
+        for name, file in re.findall(r"`([\w.]+)`,? (?:is )?(?:in|of) \[?`([\w/]+\.py)`", text):
+            count += 1
+            texts = [x.read_text("utf-8") for x in sources if f"{x}".endswith(f"/{file}")]
+            defined = rf"(?m)^ *(?:(?:def|class) +)?{name.rpartition('.')[2]}\b *[(:=]"
+            if not any(re.search(defined, text) for text in texts):
+                wrong.append(f"{path.name}: {name} in {file}")
+    assert count >= 9
+    assert not wrong
 
 
 def test_nothing_looks_for_an_op_below_the_ops() -> None:

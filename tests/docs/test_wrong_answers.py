@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_exercises import FOLDER, WRONG, sentences
+from exercises import FOLDER, sentences
+from test_exercises import WRONG
 
 DATA = Path(__file__).parent / "wrong_answers"
 NAMES = sorted(path.stem for path in DATA.glob("*.txt"))

@@ -74,7 +74,7 @@ KINDS = ["nothing", "lengths", "causal", "mask", "padding", "all"]
 
 def visible_of(visibility, heads):
     """Which pairs are visible, (B, H, Q, K)."""
-    shape, visible = visibility.shape(heads), visibility.visible_pairs(np.empty(0))
+    shape, visible = visibility.scores_shape(heads), visibility.visible_pairs(np.empty(0))
     return np.ones(shape, bool) if visible is None else np.broadcast_to(visible, shape)
 
 

@@ -259,7 +259,7 @@ def test_stale_code_is_deleted_and_nothing_else(tmp_path):
     folder = tmp_path / "cache"
     compiler.delete_stale_code(Kernel)  # the folder is missing: Numba may make it later
     names = [
-        "softmax.softmax_rows-12.py311.nbi", "softmax.softmax_rows-12.py311.1.nbc",
+        "softmax.masked_softmax_rows-12.py311.nbi", "softmax.masked_softmax_rows-12.py311.1.nbc",
         "tiled_attention.attention_heads-1.py311.nbi", "other.kernel-1.py311.nbi",
         "softmax.cpython.pyc", "softmaxes.rows-1.py311.nbi",
     ]  # fmt: skip

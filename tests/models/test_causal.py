@@ -10,6 +10,7 @@ import importlib.util
 import json
 import warnings
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,8 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
 def test_every_family_is_tested():
     assert set(CONFIGS) == set(causal_files.FAMILIES), "add a small model to CONFIGS"
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    assert [x for x in CONFIGS if f"| `{x}` |" not in page] == [], "add a row to docs/models.md"
 
 
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -253,7 +256,7 @@ def test_reserved_memory_is_used():
     with ta.no_grad():
         model(ids[:, :3], cache=cache)
         first = part.stored[0].numpy()
-        before, room = first.copy(), part.rooms[0]
+        before, room = first.copy(), part.reserved[0]
         for i in range(3, 9):
             model(ids[:, i : i + 1], cache=cache)
             assert np.shares_memory(part.stored[0]._data, room)
@@ -272,7 +275,7 @@ def test_memory_grows_by_doubling():
     with ta.no_grad():
         for i in range(20):
             model(ids[:, i : i + 1], cache=cache)
-            rooms.add(0 if part.rooms[0] is None else part.rooms[0].shape[1])
+            rooms.add(0 if part.reserved[0] is None else part.reserved[0].shape[1])
     assert rooms == {0, 4, 10, 22}
 
 

@@ -128,7 +128,6 @@ BOTH: dict[str, list[Any]] = {
 }  # fmt: skip
 DRAWN = {"bernoulli"}
 FUNCTIONS: dict[str, list[Any]] = {
-    "cdist": [((Y, Z), {}), ((np.stack([Y, Z]), np.stack([A, Z])), {}), ((Y, Z), {"p": 1.0})],
     "concat": one([Y, Z], 1),
     "concatenate": one([Y, Z]),
     "isin": [((I2, np.array([7, 1])), {}), ((I2, 7), {})],
@@ -143,10 +142,6 @@ FUNCTIONS: dict[str, list[Any]] = {
     ],
     "maximum": one(Y, Z),
     "pow": [((2.5, Y), {}), ((X, 3), {}), ((X, Y), {})],
-    "tensordot": [
-        ((A, B), {"dims": 1}), ((D, RNG.normal(size=(3, 4, 5))), {}),
-        ((D, RNG.normal(size=(4, 5, 2))), {"dims": ([0, 2], [2, 0])}),
-    ],
 }  # fmt: skip
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),
@@ -302,7 +297,7 @@ IN_PLACE: dict[str, list[Any]] = {
     "rsqrt": one(X), "sigmoid": one(Y), "sign": one(Y), "sin": one(Y),
     "sqrt": one(X), "tanh": one(Y), "tril": one(Y), "triu": one(Y, 1),
     "copy": [((Y, Z), {}), ((Y, V), {}), ((I2, TIES), {})], "fill": [((Y, 3.0), {}), ((I2, 3), {})],
-    "fill_diagonal": [((Y, 3.0), {}), ((I2, 3), {})], "zero": one(Y),
+    "zero": one(Y),
     "bernoulli": [], "exponential": [], "normal": [], "uniform": [],
 }  # fmt: skip
 IN_PLACE |= {name: BOTH[name] for name in functions.CHANGING}

@@ -873,6 +873,22 @@ def test_zero_grad_may_fill_with_zeros():
     assert one.grad is None
 
 
+def test_a_schedule_of_ones_own():
+    class Halved(optim.Schedule):
+        def rate(self, step):
+            return 0.5**step
+
+    weights = [leaf(np.ones(2)) for _ in range(2)]
+    groups = [{"params": weights[:1]}, {"params": weights[1:], "lr": 3.0}]
+    schedule = Halved(optim.SGD(groups, lr=1.0))
+    for step in (1, 2, 3):
+        rates = [group["lr"] for group in schedule.optimizer.param_groups]
+        assert rates == [0.5**step, 3 * 0.5**step]
+        schedule.step()
+    with pytest.raises(TypeError, match=r"^Schedule defines no rate\(\)"):
+        optim.Schedule(optim.SGD(weights, lr=1.0))
+
+
 # LambdaLR
 
 

@@ -1,6 +1,6 @@
 """The engine: how an op is declared and recorded, and how gradients flow back.
 
-Read `engine/op.py` first, then `mul` in `ops/elementwise.py`, `engine/rules.py` and
+Read `engine/op.py` first, then `mul` in `ops/arithmetic.py`, `engine/rules.py` and
 `engine/autograd.py`. The other files are short.
 
     op.py          declares an op, calls it and records the call

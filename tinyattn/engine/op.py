@@ -68,11 +68,11 @@ ndarray = np.ndarray
 NUMBERS = int, float, np.integer
 
 
-def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
-    """Make an op of a forward; `op`, at the end of this file, describes the options chosen."""
+def declare(forward: Callable[..., Any], **switches: bool) -> Any:
+    """Make an op of a forward; `op`, at the end of this file, describes the switches."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, *chosen)
+    spec = Spec(forward, **switches)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
@@ -86,7 +86,7 @@ def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
             if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
-        except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
+        except (RuntimeWarning, FloatingPointError):  # the user lets NumPy raise these for NaN
             out = quietly(spec.forward, *arrays, **options)
         except Exception as error:
             moved = numbers_moved(args)
@@ -99,7 +99,7 @@ def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
             if spec.is_builtin and type(args[0]) is list:
                 raise_no_tensor(spec, 0, args)
             return out
-        return as_tensor(spec, args, options, call, out, extra)
+        return result_tensor(spec, args, options, call, out, extra)
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
         if not all(isinstance(name, str) for name in arguments):
@@ -128,7 +128,7 @@ def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
 Call = tuple[list[Any], list[Any], list[NotedVersion], list[int], list[int]]
 
 
-def as_tensor(
+def result_tensor(
     spec: Spec, args: tuple[Any, ...], options: dict[str, Any], call: Call, out: Any, extra: Any
 ) -> Any:
     """The result of a forward as a Tensor, with a Node if an argument requires gradients."""
@@ -309,5 +309,5 @@ def op(
 
     Returns the op, with a method `vjp(*arguments)` that declares a derivative rule.
     """
-    chosen = promote, floats, saves, differentiable
-    return partial(declare, chosen) if forward is None else declare(chosen, forward)
+    switches = Options(promote=promote, floats=floats, saves=saves, differentiable=differentiable)
+    return partial(declare, **switches) if forward is None else declare(forward, **switches)

@@ -62,7 +62,7 @@ class Spec:
         differentiable: bool,
     ) -> None:
         self.name = forward.__name__
-        self.again: Any = None  # the op itself, to make a view again; an op of a user does not
+        self.again: Any = None  # the op itself, which makes a view again; None for one of a user
         self.promote, self.floats = promote, floats
         self.saves, self.differentiable = saves, differentiable
         module = getattr(forward, "__module__", None) or ""

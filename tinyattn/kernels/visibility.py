@@ -64,7 +64,7 @@ class Visibility(NamedTuple):
     starts: Array | None = None  # (B|1, Q|1)
     each_key_seen: bool = False  # True if each key is known to be visible to some query
 
-    def shape(self, heads: int) -> tuple[int, int, int, int]:
+    def scores_shape(self, heads: int) -> tuple[int, int, int, int]:
         """(B, H, Q, K)."""
         return len(self.queries.lengths), heads, self.queries.longest, self.keys.longest
 
@@ -123,8 +123,8 @@ class Visibility(NamedTuple):
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError if this is not for scores of this shape."""
-        if len(shape) != 4 or shape != self.shape(shape[1]):
-            raise ShapeError(f"visibility is of scores {self.shape(1)}, got {shape}")
+        if len(shape) != 4 or shape != self.scores_shape(shape[1]):
+            raise ShapeError(f"visibility is of scores {self.scores_shape(1)}, got {shape}")
         of_queries = (shape[0], shape[2])
         for name, sizes in (("limits", of_queries), ("mask", shape), ("starts", of_queries)):
             if getattr(self, name) is not None:

@@ -266,7 +266,7 @@ class AdditiveAttention(Attention):
         visibility, keys, values = checked_inputs(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
-        scores = self.w_v(features).reshape(*visibility.shape(1))
+        scores = self.w_v(features).reshape(*visibility.scores_shape(1))
         weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
@@ -373,21 +373,21 @@ class MultiHeadAttention(Attention):
             queries, keys, values, valid_lens, mask, self.num_heads, is_causal, self.window, cache
         )
         if bias is not None:
-            bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
+            bias = checked_bias("bias", bias, queries, visibility.scores_shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        # Positions alone too, because `turned` then raises an error.
-        turns = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))
+        # Positions alone too, because they are an error without `rotary`.
+        rotates = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))
         q = self.W_q(queries)
-        if turns:
-            q = self.turned(q, heads[0], self.q_norm, visibility.queries, past, positions)
+        if rotates:
+            q = self.rotated(q, heads[0], self.q_norm, visibility.queries, past, positions)
         # The output of an encoder is projected in the first call only.
         memory = None if cache is None else cache.memory(keys)
         if memory is not None:
             k, v = memory
         else:
             k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
-            if turns:
-                k = self.turned(k, heads[1], self.k_norm, visibility.keys, past_keys, positions)
+            if rotates:
+                k = self.rotated(k, heads[1], self.k_norm, visibility.keys, past_keys, positions)
         if cache is not None:
             k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
@@ -395,7 +395,7 @@ class MultiHeadAttention(Attention):
             cache.store(k, v, queries.shape[1])
         return out
 
-    def turned(
+    def rotated(
         self,
         x: Tensor,
         heads: int,
@@ -441,9 +441,8 @@ class MultiHeadedAttention(MultiHeadAttention):
         window: int | None = None,
         rotary: Module | None = None,
     ) -> None:
-        sizes = (embedding_dim,) * 4
-        options = {"num_kv_heads": num_kv_heads, "window": window, "rotary": rotary}
-        super().__init__(*sizes, head, dropout, bias=True, **options)  # type: ignore[arg-type]
+        sizes, bias = (embedding_dim,) * 4, True
+        super().__init__(*sizes, head, dropout, bias, num_kv_heads, window, rotary)
 
     def forward(  # type: ignore[override]
         self,
@@ -457,8 +456,9 @@ class MultiHeadedAttention(MultiHeadAttention):
         cache: KeyValueCache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        more = (is_causal, bias, cache, positions)
-        return super().forward(query, key, value, valid_lens, mask, *more)
+        return super().forward(
+            query, key, value, valid_lens, mask, is_causal, bias, cache, positions
+        )
 
 
 class SelfAttention(Attention):

@@ -31,7 +31,7 @@ class KeyValueCache:
         self.grows, self.batch, self.length = grows, batch, length
         self.past = 0
         self.stored: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
-        self.rooms: list[Array | None] = [None, None]  # whose first positions are `stored`
+        self.reserved: list[Array | None] = [None, None]  # arrays that begin with `stored`
 
     @property
     def past_keys(self) -> int:
@@ -59,24 +59,24 @@ class KeyValueCache:
     def with_stored(self, which: int, new: Tensor) -> Tensor:
         """The stored keys (which = 0) or values (1) with the new ones after them.
 
-        Only memory after the stored positions is written, so results of earlier calls stay.
+        Only the positions after the stored ones are written, so results of earlier calls stay.
         """
         old = None if self.stored is None else self.stored[which]
         if old is None and (new.requires_grad or not self.length):
             return new
         if old is not None and (old.dtype != new.dtype or old.requires_grad or new.requires_grad):
-            self.rooms[which] = None
+            self.reserved[which] = None
             return concatenate(old, new, dim=1)  # as a part of the graph
         batch, _, width = new.shape
-        end, room = self.past + new.shape[1], self.rooms[which]
-        if room is None or old is None or room.shape[1] < end:
+        end, array = self.past + new.shape[1], self.reserved[which]
+        if array is None or old is None or array.shape[1] < end:
             size = max(self.length, end if old is None else 2 * end)
-            room = namespace(new._data).empty((batch, size, width), new.dtype)
+            array = namespace(new._data).empty((batch, size, width), new.dtype)
             if old is not None:
-                room[:, : self.past] = old._data
-            self.rooms[which] = room
-        room[:, self.past : end] = new._data
-        return wrap(room[:, :end])
+                array[:, : self.past] = old._data
+            self.reserved[which] = array
+        array[:, self.past : end] = new._data
+        return wrap(array[:, :end])
 
     def store(self, keys: Tensor, values: Tensor, queries: int) -> None:
         """Store the keys and values of a call with so many queries, after it has succeeded."""
@@ -87,7 +87,7 @@ class KeyValueCache:
         """Forget the positions from `length` on; a memory stays."""
         if self.stored is not None and self.grows:
             self.stored = self.stored[0][:, :length], self.stored[1][:, :length]
-            self.rooms = [None, None]
+            self.reserved = [None, None]
         self.past = min(self.past, length)
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
@@ -98,7 +98,7 @@ class KeyValueCache:
             self.stored = keys[index], values[index]
         elif self.batch is not None:
             self.batch = len(np.arange(self.batch)[index])
-        self.rooms = [None, None]
+        self.reserved = [None, None]
 
 
 def checked_rows(rows: Any) -> np.ndarray:

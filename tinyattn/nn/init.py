@@ -119,14 +119,20 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))))
 
 
+def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
+    """The gain that goes with an activation; `param` is the slope of leaky_relu."""
+    gains = {"relu": 2**0.5, "leaky_relu": math.sqrt(2 / (1 + param * param)), "tanh": 5 / 3}
+    gains |= {"linear": 1.0, "sigmoid": 1.0, "selu": 0.75}
+    if nonlinearity not in gains:
+        raise ValueError(f"nonlinearity is one of {', '.join(gains)}, got {nonlinearity!r}")
+    return gains[nonlinearity]
+
+
 def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    gains = {"relu": 2**0.5, "leaky_relu": math.sqrt(2 / (1 + a * a)), "tanh": 5 / 3, "linear": 1.0}
-    if mode not in ("fan_in", "fan_out") or nonlinearity not in gains:
-        raise ValueError(
-            f'mode is "fan_in" or "fan_out", nonlinearity one of {", ".join(gains)}, got {mode!r} '
-            f"and {nonlinearity!r}"
-        )
-    return gains[nonlinearity] / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f'mode is "fan_in" or "fan_out", got {mode!r}')
+    gain = calculate_gain(nonlinearity, a)
+    return gain / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
 
 
 def kaiming_uniform_(
@@ -134,7 +140,7 @@ def kaiming_uniform_(
 ) -> Tensor:
     """U(-b, b) with b = gain sqrt(3 / in), or out with mode="fan_out": He et al., 2015.
 
-    The gain is sqrt(2) for relu, sqrt(2 / (1 + a^2)) for leaky_relu of slope a, 5/3 for tanh.
+    The gain is that of `calculate_gain`, and `a` the slope of leaky_relu.
     """
     bound = math.sqrt(3) * kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)

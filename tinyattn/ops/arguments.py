@@ -105,12 +105,12 @@ def check_same_shape(function: str, x: Any, target: Any) -> None:
 def checked_bias(
     name: str, bias: Any, query: Any, shape: tuple[int, ...], scores: tuple[int, ...] | None = None
 ) -> Any:
-    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `as_scores`."""
+    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `lifted`."""
     check_same_dtype_and_device("attention", **{"query": query, name: float_tensor(bias, name)})
-    return as_scores(name, bias, shape, shape if scores is None else scores)
+    return lifted(name, bias, shape, shape if scores is None else scores)
 
 
-def as_scores(name: str, x: Any, shape: tuple[int, ...], scores: tuple[int, ...]) -> Any:
+def lifted(name: str, x: Any, shape: tuple[int, ...], scores: tuple[int, ...]) -> Any:
     """x as (B|1, H|1, Q|1, K|1), which broadcasts to scores of `shape` (B, H, Q, K).
 
     scores: the caller's shape of the same scores, to which x broadcasts, such as (B, Q, K).

@@ -56,19 +56,19 @@ def attention(
     """
     q_rows, k_rows, v_rows = in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
     check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
-    visibility.check(visibility.shape(heads[0]))
+    visibility.check(visibility.scores_shape(heads[0]))
     if bias is not None:
-        check_sizes("bias", bias, visibility.shape(heads[0]))
-    out, saved = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
-    return in_form_of(q, out), (saved, q_rows, k_rows, v_rows)
+        check_sizes("bias", bias, visibility.scores_shape(heads[0]))
+    out, weights = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+    return in_form_of(q, out), (weights, q_rows, k_rows, v_rows)
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     if saved is None:  # on Tensors
         saved = None, in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
-    of_kernel, q_rows, k_rows, v_rows = saved
-    options = visibility, scale, drop, bias, of_kernel
+    weights, q_rows, k_rows, v_rows = saved
+    options = visibility, scale, drop, bias, weights
     grads = attention_of_rows_backward(in_heads(grad, heads[0]), q_rows, k_rows, v_rows, *options)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
@@ -87,7 +87,8 @@ def attention_of_rows(
     """dropout(weights) v in each head of each sample, and what backward needs.
 
     q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and the weights before dropout (B, H, Q, K);
-    see `attention_weights`. A kernel never has the weights, and gives its backward other numbers.
+    see `attention_weights`. A kernel never has the weights, and gives its backward other numbers
+    in their place.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
         q, k, v, bias = map(wide, (q, k, v, bias))
@@ -269,7 +270,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     """
     if visibility.all_visible or visibility.each_key_seen:
         return keys, values
-    shape = visibility.shape(heads)
+    shape = visibility.scores_shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
         visible = gpu_kernels().visible_to_any(visibility, keys)
         clear_keys = clear_values = True

@@ -81,7 +81,6 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
     return in_c_order(x) ** in_c_order(y)
 
 
-@with_kernels(cpu="division.inverse_root")
 @in_float32
 def inverse_root(x: Array) -> Array:
     """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
@@ -207,7 +206,6 @@ def dx(grad, x):
 
 
 @op(differentiable=False)
-@with_kernels(cpu="choice.sign")
 def sign(x: AnyTensor) -> AnyTensor:
     """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
     return namespace(x).sign(x)

@@ -209,7 +209,7 @@ def gather(x: AnyTensor, dim: int, index: Any) -> AnyTensor:
         return gather(x.reshape(1), 0, index.reshape(-1)).reshape(index.shape)
     dim = one_dim(x, dim)
     check_places("gather", index, x.shape, dim)
-    return take_along(x, index, dim)
+    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
 
 
 @gather.vjp("x")
@@ -234,11 +234,6 @@ def dx(grad, index, dim):
     return gather(grad, dim, index)
 
 
-@with_kernels(cpu="gather.gather")
-def take_along(x: Array, index: Array, dim: int) -> Array:
-    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
-
-
 @with_kernels(cpu="gather.scatter_along")
 def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
     total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
@@ -258,7 +253,7 @@ def flat_index(index: Array, shape: tuple[int, ...], dim: int) -> Array:
 
 
 def check_places(name: str, index: Array, shape: tuple[int, ...], dim: int) -> None:
-    """Kernels read and write at these places without looking."""
+    """What reads and writes at these places looks at none of them."""
     if getattr(index, "dtype", np.dtype(object)).kind not in "iu":
         raise DtypeError(f"{name} takes an integer index, got {getattr(index, 'dtype', index)}")
     fits = index.ndim == len(shape) and all(

@@ -251,7 +251,6 @@ def dx(grad, dim, reverse):
     return cumsum(grad, dim, reverse=not reverse)
 
 
-@with_kernels(cpu="sums.cumsum")
 def running_sum(x: Array, axis: int, reverse: bool) -> Array:
     order = (slice(None),) * axis + (slice(None, None, -1 if reverse else 1),)
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
@@ -288,13 +287,6 @@ def product_along(x: AnyTensor, dim: int) -> AnyTensor:
 def dx(grad, x, dim):
     if not x.shape[dim]:
         return x * 0
-    if type(x) is np.ndarray and x.dtype == np.float32:
-        lines = np.moveaxis(x, dim, -1)
-        products = multiply_rows(lines.reshape(-1, x.shape[dim]))
-        sizes = np.abs(products)
-        # So no x is 0, and no product has lost digits near the ends of float64.
-        if ((sizes > 1e-250) & (sizes < 1e250)).all():
-            return np.expand_dims(products.reshape(lines.shape[:-1]), dim) * grad / x
     # Nothing is divided by x here, so derivatives of every order are right at 0 too.
     levels = [cast(x, sum_dtype(x.dtype))]
     while levels[-1].shape[dim] > 1:
@@ -314,7 +306,6 @@ def halves(x: Any, dim: int) -> list[Any]:
     return pieces(x, [n // 2, n // 2, n % 2], dim)
 
 
-@with_kernels(cpu="sums.multiply_rows")
 def multiply_rows(x: Array) -> Array:
     """(N, D) -> (N,), in `sum_dtype`, because a part may overflow where the whole does not.
 

@@ -14,10 +14,10 @@ from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..errors import DtypeError, ShapeError
 from .arguments import (
     ArrayLike,
-    as_scores,
     check_same_dtype_and_device,
     checked_bias,
     float_tensor,
+    lifted,
 )
 from .arithmetic import where
 from .attention import attention, attention_with_weights, clear_invisible, default_scale
@@ -192,7 +192,7 @@ def bias_and_mask(
 ) -> tuple[AnyTensor | None, Array | None]:
     """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible.
 
-    scores: the shape in which bias and attn_mask know the scores; see `as_scores`.
+    scores: the shape in which bias and attn_mask know the scores; see `lifted`.
     """
     bias = None if bias is None else checked_bias("bias", bias, query, shape, scores)
     if attn_mask is None:
@@ -212,7 +212,7 @@ def bias_and_mask(
             f"got {attn_mask.dtype}: write attn_mask != 0 for one of 1 and 0"
         )
     if attn_mask.dtype == np.bool_:
-        visible = as_scores("attn_mask", attn_mask.to(query.device), shape, scores)._data.copy()
+        visible = lifted("attn_mask", attn_mask.to(query.device), shape, scores)._data.copy()
     else:
         numbers = checked_bias("attn_mask", attn_mask, query, shape, scores)
         visible = numbers._data != -math.inf

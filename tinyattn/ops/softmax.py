@@ -165,7 +165,10 @@ def masked_softmax(
 
 @op
 def softmax_of_visible(x: AnyTensor, visibility: Visibility | None) -> AnyTensor:
-    """`masked_softmax` of scores (B, H, Q, K), over the keys that a Visibility shows."""
+    """`masked_softmax` of scores (B, H, Q, K), over the keys that a Visibility shows.
+
+    This op is what is recorded; `visible_softmax` is its formula, on arrays.
+    """
     if visibility is not None:
         visibility.check(x.shape)
     return visible_softmax(x, visibility)

@@ -114,7 +114,7 @@ class Optimizer:
         # Each group, and a copy of it as it was checked.
         self._checked: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._groups: list[dict[str, Any]] = []  # of each parameter
-        self.state: dict[str, list[Array | None]] = {}
+        self.state: dict[str, list[Array | None]] = {}  # by the names in `slots`
         self.steps: list[int] = []
         entries = listed_parameters(params)
         for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
@@ -147,7 +147,7 @@ class Optimizer:
         self._checked.append((added, dict(added)))
         self._groups += [added] * more
         self.steps += [0] * more
-        self.state = {name: slots + [None] * more for name, slots in self.state.items()}
+        self.state = {name: arrays + [None] * more for name, arrays in self.state.items()}
 
     @property
     def param_groups(self) -> tuple[dict[str, Any], ...]:
@@ -258,17 +258,17 @@ class Optimizer:
     def slot(self, name: str, i: int, like: Array) -> Array:
         """The array `name` that goes with parameter i; zeros at first. For float16 it is float32:
         small squares of gradients, and Adam's eps, are 0 in float16."""
-        slots = self.state.get(name)
-        if slots is None:
-            slots = self.state[name] = [None] * len(self.steps)
-        array = slots[i]
+        arrays = self.state.get(name)
+        if arrays is None:
+            arrays = self.state[name] = [None] * len(self.steps)
+        array = arrays[i]
         if array is not None and array.dtype is like.dtype:
             return array
         dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
-            array = slots[i] = namespace(like).zeros(like.shape, dtype)
+            array = arrays[i] = namespace(like).zeros(like.shape, dtype)
         elif array.dtype != dtype:  # the parameter was converted
-            array = slots[i] = array.astype(dtype)
+            array = arrays[i] = array.astype(dtype)
         return array
 
     def __repr__(self) -> str:
@@ -286,8 +286,8 @@ class Optimizer:
         """Copies of everything that changes while training, for `ta.save`."""
         arrays = {
             f"{name}.{i}": Tensor(array)
-            for name, slots in self.state.items()
-            for i, array in enumerate(slots)
+            for name, values in self.state.items()
+            for i, array in enumerate(values)
             if array is not None
         }
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]

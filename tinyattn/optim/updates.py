@@ -87,7 +87,7 @@ class AdamStep(NamedTuple):
     step: int  # counted from 1
 
 
-@with_kernels(cpu="optimizer.adam")
+@with_kernels(cpu="optimizer.adam")  # on a GPU, `Adam.update_all` launches one for all parameters
 @quiet
 def adam(m: Array, v: Array, parameter: Array, grad: Array, numbers: AdamStep) -> None:
     """One step of Adam (or AdamW, with `decoupled` decay), in place on m, v and the parameter.
@@ -95,7 +95,7 @@ def adam(m: Array, v: Array, parameter: Array, grad: Array, numbers: AdamStep) -
     m and v are the running means of the gradient and of its square. They start at zero, so they are
     divided by 1 - beta^step (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight
     Decay Regularization", 2019). The step is computed in the dtype of m and v, which for a float16
-    parameter are float32.
+    parameter are float32. So m is the first array, whose dtype chooses the kernel.
     """
     rate, beta1, beta2, eps, decay, decoupled, step = numbers
     w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
@@ -143,14 +143,14 @@ class Adam(Optimizer):
         with another rule overrides this method."""
         alike: dict[Any, list[tuple[int, Array, Array]]] = {}
         for i, parameter, grad in updates:
-            # A kernel reads arrays in C order.
-            is_each = type(parameter) is np.ndarray or not parameter.flags.c_contiguous
-            key = id(self._groups[i]), self.steps[i], is_each or parameter.dtype
+            # The kernel of a GPU reads arrays in C order.
+            in_one_launch = type(parameter) is not np.ndarray and parameter.flags.c_contiguous
+            key = id(self._groups[i]), self.steps[i], parameter.dtype if in_one_launch else None
             alike.setdefault(key, []).append((i, parameter, grad))
-        for (_, _, is_each), same in alike.items():
+        for (_, _, dtype_of_launch), same in alike.items():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
-            if is_each is not True:
+            if dtype_of_launch is not None:
                 # A function, because a captured step asks again in each replay.
                 current = partial(self.numbers, first)
                 kernels.gpu_kernels().optimizer.adam(current, parameters, grads, ms, vs)

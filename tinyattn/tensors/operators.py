@@ -72,6 +72,15 @@ def numpy_refusal(function: Any) -> TypeError:
     )
 
 
+def reflected(operation: Function) -> Callable[[T, Any], T]:
+    """The method for `x + y` where x is no Tensor, of the operation for x + y."""
+
+    def method(self: T, other: Any) -> T:
+        return operation(other, self)
+
+    return method
+
+
 def in_place(operation: Function) -> Callable[[T, Operand], T]:
     """The method for `x += y`, of the operation for x + y."""
 
@@ -94,44 +103,28 @@ class Operators(Conversions):
     # Arithmetic
 
     __add__ = arithmetic.add
-
-    def __radd__(self, other: Any) -> Self:
-        return arithmetic.add(other, self)
+    __radd__ = reflected(arithmetic.add)
 
     __sub__ = arithmetic.sub
-
-    def __rsub__(self, other: Any) -> Self:
-        return arithmetic.sub(other, self)
+    __rsub__ = reflected(arithmetic.sub)
 
     __mul__ = arithmetic.mul
-
-    def __rmul__(self, other: Any) -> Self:
-        return arithmetic.mul(other, self)
+    __rmul__ = reflected(arithmetic.mul)
 
     __truediv__ = arithmetic.div
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return arithmetic.div(other, self)
+    __rtruediv__ = reflected(arithmetic.div)
 
     __floordiv__ = arithmetic.floor_divide
-
-    def __rfloordiv__(self, other: Any) -> Self:
-        return arithmetic.floor_divide(other, self)
+    __rfloordiv__ = reflected(arithmetic.floor_divide)
 
     __mod__ = arithmetic.remainder
-
-    def __rmod__(self, other: Any) -> Self:
-        return arithmetic.remainder(other, self)
+    __rmod__ = reflected(arithmetic.remainder)
 
     __pow__ = elementwise.pow
-
-    def __rpow__(self, other: Any) -> Self:
-        return elementwise.pow(other, self)
+    __rpow__ = reflected(elementwise.pow)
 
     __matmul__ = products.matmul
-
-    def __rmatmul__(self, other: Any) -> Self:
-        return products.matmul(other, self)
+    __rmatmul__ = reflected(products.matmul)
 
     __neg__ = arithmetic.neg
 
@@ -171,19 +164,13 @@ class Operators(Conversions):
     # Logic of booleans, and of the bits of integers
 
     __and__ = arithmetic.logical_and
-
-    def __rand__(self, other: Any) -> Self:
-        return arithmetic.logical_and(other, self)
+    __rand__ = reflected(arithmetic.logical_and)
 
     __or__ = arithmetic.logical_or
-
-    def __ror__(self, other: Any) -> Self:
-        return arithmetic.logical_or(other, self)
+    __ror__ = reflected(arithmetic.logical_or)
 
     __xor__ = arithmetic.logical_xor
-
-    def __rxor__(self, other: Any) -> Self:
-        return arithmetic.logical_xor(other, self)
+    __rxor__ = reflected(arithmetic.logical_xor)
 
     __invert__ = arithmetic.logical_not
 

@@ -338,12 +338,6 @@ baddbmm = both(
 trace = both(lambda input: input.diagonal().sum())
 
 
-@function
-def cdist(x1, x2, p=2.0, compute_mode=None):
-    """In tinyattn: write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()"""
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
-
-
 @both
 def cumprod(input, dim, *, dtype=None):
     """Each step multiplies twice as many elements; nothing is divided by x, which may be 0."""
@@ -352,16 +346,6 @@ def cumprod(input, dim, *, dtype=None):
     while x.ndim and step < len(x):
         x, step = ta.cat([x[:step], x[step:] * x[:-step]]), 2 * step
     return x.transpose(0, dim)
-
-
-@function
-def tensordot(a, b, dims=2):
-    """In tinyattn: write ta.einsum"""
-    left, right = (range(a.ndim - dims, a.ndim), range(dims)) if isinstance(dims, int) else dims
-    n = len(left)
-    x, y = movedim(a, [*left], [*range(-n, 0)]), movedim(b, [*right], [*range(n)])
-    product = x.flatten(-n) @ y.reshape(-1, math.prod(y.shape[n:]))
-    return product.reshape(*x.shape[:-n], *y.shape[n:])
 
 
 # Random numbers

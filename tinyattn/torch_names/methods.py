@@ -80,9 +80,6 @@ class OfTensors:
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
-    fill_diagonal_ = in_place(
-        lambda self, fill_value: self.masked_fill(np.eye(*self.shape) == 1, fill_value)
-    )
     normal_ = in_place(
         adapted(lambda self, mean=0.0, std=1.0: mean + std * ta.randn_like(self)),
         "nn.init.normal_(x)",

@@ -11,13 +11,12 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     layer_norm.py        layer normalization and RMSNorm
     activation.py        relu, and both forms of gelu
     exponential.py       functions made of exp: sigmoid, silu, erf
-    division.py          remainders, whole quotients, 1 / sqrt(x)
-    choice.py            where, and the sign
+    choice.py            where
     dropout.py           dropout by a hash
-    sums.py              sums over rows: a bias, an embedding; squares; products; running sums
+    sums.py              sums over rows: a bias, an embedding; squares
     few_rows.py          products of few rows with a large matrix
     float16.py           float16 to float32
-    gather.py            elements along one dimension by index
+    gather.py            the reverse of gather along one dimension
     optimizer.py         Adam
     row_functions.py     functions of one row, which the kernels above call
     not_finite.py        what attention does about NaN and inf

@@ -1,4 +1,4 @@
-"""where, and the sign: a choice for each element.
+"""where: a choice for each element.
 
 NumPy branches at each element, and a branch that the processor cannot foresee costs more than ten
 elements. Here both values are read, and no branch is left.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .compiler import jit
-from .layout import broadcast_flat, of_elements
+from .layout import broadcast_flat
 
 
 @jit
@@ -48,16 +48,3 @@ def where(condition: np.ndarray, x: Any, y: Any) -> Any:
     else:
         where_elements(mask, x, *broadcast_flat(shape, y), out.reshape(-1))
     return out
-
-
-@jit
-def sign_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    for i in range(len(x)):
-        value = x[i]
-        below = -one if value < zero else value  # a NaN stays one, and each zero
-        out[i] = one if value > zero else below
-
-
-sign = of_elements(sign_elements, 0.3)

@@ -1,39 +1,22 @@
-"""Elements along one dimension by index, and the reverse."""
+"""The reverse of gather: elements are added along one dimension by index."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .compiler import jit
-from .layout import as_input, lines_along
-
-# Along the middle of three dimensions, of which the last two are one here, `width` elements a row.
-
-
-@jit
-def gather_lines(x, index, width, out):
-    for i in range(len(index)):
-        column = 0
-        for j in range(index.shape[1]):
-            out[i, j] = x[i, index[i, j] * width + column]
-            column = column + 1 if column + 1 < width else 0
-
-
-def gather(x: np.ndarray, index: np.ndarray, axis: int) -> Any:
-    if not have_equal_lines(x.shape, index.shape, axis):
-        return NotImplemented
-    out = np.empty(index.shape, x.dtype)
-    count, _, width = lines_along(x.shape, axis)
-    places = as_input(index.astype(np.int64, copy=False)).reshape(count, -1)
-    gather_lines(as_input(x).reshape(count, -1), places, width, out.reshape(count, -1))
-    return out
+from .layout import as_input
 
 
 @jit
 def scatter_lines(grad, index, width, out):
-    """The sums of one line of `out` at a time, because all of them would be a large array."""
+    """Along the middle of three dimensions; the last two are one here, `width` elements a row.
+
+    The sums of one line of `out` are kept, because all of them would be a large array.
+    """
     sums = np.empty(out.shape[1])
     for i in range(len(out)):
         for j in range(len(sums)):
@@ -50,7 +33,7 @@ def scatter_along(grad: np.ndarray, index: np.ndarray, axis: int, shape: tuple[i
     if not have_equal_lines(shape, index.shape, axis):
         return NotImplemented
     out = np.empty(shape, grad.dtype)
-    count, _, width = lines_along(shape, axis)
+    count, width = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     places = as_input(index.astype(np.int64, copy=False)).reshape(count, -1)
     scatter_lines(as_input(grad).reshape(count, -1), places, width, out.reshape(count, -1))
     return out

@@ -6,7 +6,6 @@ read beside the array, because compiled code checks nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,11 +48,6 @@ def of_elements(elements: Any, nanoseconds: float) -> Callable[..., np.ndarray]:
 def broadcast_flat(shape: tuple[int, ...], *arrays: Any) -> list[np.ndarray]:
     """Arrays and numbers of this shape, each as an input of one dimension."""
     return [as_input(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
-
-
-def lines_along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """Three dimensions for an array in C order: those before `axis`, it, and those behind it."""
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 def as_scores(array: np.ndarray) -> np.ndarray:

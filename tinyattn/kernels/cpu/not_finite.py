@@ -37,7 +37,7 @@ def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: An
     bad_k, bad_v = (~np.isfinite(padded(x, keys).swapaxes(1, 2)).all(axis=-1) for x in (k, v))
     bad_pair = (bad_k | bad_v).repeat(heads // groups, axis=1)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
-    shape = visibility.shape(heads)
+    shape = visibility.scores_shape(heads)
     pairs: Any = visibility.visible_pairs(q)  # not None, see needs_formula
     visible = np.broadcast_to(pairs, shape)
     of_queries = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)

@@ -15,7 +15,8 @@ from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
 @inner
 def row_visibility(visibility, b, h, q, keys):
     """How many first keys the query sees at most, and the row of the mask with the step between
-    keys: 0 if one value holds for all."""
+    keys: 0 if one value holds for all. An array has size 1 where one value holds for all samples,
+    heads or queries, so indices are taken modulo the size."""
     limits, mask = visibility.limits, visibility.mask
     n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
     row = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
@@ -29,7 +30,7 @@ def clear(row, start):
 
 
 @jit
-def softmax_rows(x, visibility, out):
+def masked_softmax_rows(x, visibility, out):
     """x, out (B, H, Q, K) float32."""
     batch, heads, queries, keys = x.shape
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
@@ -74,7 +75,7 @@ def masked_softmax(x: np.ndarray, visibility: Any) -> Any:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     x = as_scores(x)
-    softmax_rows(x, without_starts(visibility, x), out.reshape(x.shape))
+    masked_softmax_rows(x, without_starts(visibility, x), out.reshape(x.shape))
     return out
 
 

@@ -1,4 +1,4 @@
-"""Sums over rows and of each row, products, running sums; a bias, and an embedding's gradient."""
+"""Sums over rows and of each row; a bias, and an embedding's gradient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..threads import parallel_for
 from .compiler import FAST_SUMS, jit, retrying
-from .layout import as_input, as_rows, lines_along
+from .layout import as_input, as_rows
 
 
 @jit
@@ -98,23 +98,6 @@ def sum_large(x: np.ndarray, axis: Any, keepdims: bool) -> Any:
 
 
 @jit(fastmath=FAST_SUMS)
-def product_rows(x, out):
-    for i in range(len(x)):
-        product = np.float64(1)
-        for j in range(x.shape[1]):
-            product *= np.float64(x[i, j])
-        out[i] = product
-
-
-def multiply_rows(x: np.ndarray) -> Any:
-    if x.dtype != np.float32:
-        return NotImplemented
-    products = np.empty(len(x))
-    product_rows(as_input(x), products)
-    return products
-
-
-@jit(fastmath=FAST_SUMS)
 def square_rows(x, totals):
     for i in range(len(x)):
         total = np.float64(0)
@@ -157,43 +140,4 @@ def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> A
     shape = (centre.size, -1) if in_rows else (-1, centre.size)
     inputs = as_input(x).reshape(shape), as_input(centre.reshape(-1)), as_input(factor.reshape(-1))
     (distances_in_rows if in_rows else distances_in_columns)(*inputs, out.reshape(shape))
-    return out
-
-
-@jit
-def cumsum_lines(x, out, reverse):
-    """Along the middle dimension, row by row, because rows become vector instructions."""
-    n, width = x.shape[1:]
-    totals = np.empty(width)
-    for i in range(len(x)):
-        for k in range(width):
-            totals[k] = 0.0
-        for step in range(n):
-            j = n - 1 - step if reverse else step
-            for k in range(width):
-                totals[k] += x[i, j, k]
-                out[i, j, k] = totals[k]
-
-
-@jit
-def cumsum_of_rows(x, out, reverse):
-    """Along the last dimension; the running sum stays in a register."""
-    n = x.shape[1]
-    for i in range(len(x)):
-        total = np.float64(0)
-        for step in range(n):
-            j = n - 1 - step if reverse else step
-            total += x[i, j]
-            out[i, j] = total
-
-
-def cumsum(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    if x.size:
-        *lines, width = lines_along(x.shape, axis)
-        if width == 1:
-            cumsum_of_rows(as_input(x).reshape(lines), out.reshape(lines), reverse)
-        else:
-            lines.append(width)
-            cumsum_lines(as_input(x).reshape(lines), out.reshape(lines), reverse)
     return out

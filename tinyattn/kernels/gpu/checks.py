@@ -15,7 +15,7 @@ def visible_to_any(visibility: Any, x: Any) -> Array:
     """Which keys are visible to at least one query: (B, H|1, K)."""
     limits, mask = visibility.as_limits_and_mask(x)
     xp = namespace(limits if mask is None else mask)
-    batch, _, _, keys = visibility.shape(1)
+    batch, _, _, keys = visibility.scores_shape(1)
     heads = 1 if mask is None else mask.shape[1]
     queries = max(1 if limits is None else limits.shape[1], 1 if mask is None else mask.shape[2])
     out = xp.empty((batch, heads, keys), np.bool_)

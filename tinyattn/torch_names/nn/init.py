@@ -12,7 +12,7 @@ from ...nn import init as _init
 from ...tensors.tensor import Tensor
 from ..devices import adapted
 
-__all__ = ["calculate_gain", "orthogonal_", "trunc_normal_"]
+__all__ = ["orthogonal_", "trunc_normal_"]
 
 
 def trunc_normal_(
@@ -39,15 +39,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     q, r = np.linalg.qr(generator().standard_normal((max(rows, columns), min(rows, columns))))
     q = q * np.sign(np.diag(r))  # so that all such matrices are equally probable
     return _init.fill(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
-
-
-def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
-    """The gain that goes with an activation; `param` is the slope of leaky_relu."""
-    gains = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": 2**0.5, "linear": 1.0}
-    gains |= {"leaky_relu": (2 / (1 + param * param)) ** 0.5, "selu": 0.75}
-    if nonlinearity not in gains:
-        raise ValueError(f"nonlinearity is one of {list(gains)}, got {nonlinearity!r}")
-    return gains[nonlinearity]
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,32 @@
+"""Exercise 02_an_engine: wrong lines, and other right ones."""
+
+# The right lines, what stands there instead, and what the grader says of it.
+WRONG = [
+    ("g @ b.T", "b @ g.T", "backward raised ValueError"),
+    ("a.T @ g", "(g.T @ a).T * 2", "A.T @ G"),
+    (
+        "lambda g: g @ b.T), (other, lambda g: a.T @ g)",
+        "lambda g: a.T @ g), (other, lambda g: g @ b.T)",
+        "the two rules of A @ B are exchanged",
+    ),
+    ("parent.grad + fit(", "fit(", "takes the place of another one: add"),
+    ("order[::-1]", "order", "yours"),
+    ("if id(node) not in found", "if True", "before it is complete, or twice"),
+    ("if size == 1 and", "if False and", "gives shape"),
+    ("grad.sum(0)", "grad[0]", "sum over what was broadcast"),
+    ("fit(rule(node.grad), parent.data.shape)", "rule(node.grad)", "has a gradient (3,)"),
+    ("self.grad = grad\n", "self.grad = grad\n        grad *= 1.5\n", "yours"),
+    (
+        "grad = grad.sum(0)",
+        "grad = grad.sum(next((i for i, n in enumerate(grad.shape) if n not in shape), -1))",
+        "broadcasting adds axes in front",
+    ),
+]
+
+# The same in another way.
+ALSO_RIGHT = [
+    (
+        "    while grad.ndim > len(shape):\n        grad = grad.sum(0)\n",
+        "    grad = grad.sum(tuple(range(grad.ndim - len(shape))))\n",
+    ),
+]

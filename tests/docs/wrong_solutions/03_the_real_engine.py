@@ -1,0 +1,81 @@
+"""Exercise 03_the_real_engine: wrong lines, and other right ones."""
+
+# The right lines, what stands there instead, and what the grader says of it.
+WRONG = [
+    ("uses[parent] += 1", "uses[parent] = 1", "count each place, not each user"),
+    (
+        "if parent not in uses:\n                uses[parent] = 0",
+        "if uses.setdefault(parent, 0) < 9:",
+        "visit each tensor once",
+    ),
+    (
+        "    uses, stack",
+        "    deep = lambda x: [*map(deep, x.inputs or ())]\n    deep(root)\n    uses, stack",
+        "keep a list instead of recursion",
+    ),
+    ("left = dict(uses)", "left = uses", "count down in a copy"),
+    ("if left[parent] == 0:", "if parent not in order + ready:", "wait for all users"),
+    ("!= tensor.changes_of_saved", "!= [0] * len(tensor.saved)", "compare counts"),
+    ('raise RuntimeError("an array', 'print("an array', "x has changed after x * x"),
+    (
+        "    gradients = {root: grad}\n    for tensor in order:\n",
+        "        if tensor is root:\n            gradients = {root: grad}\n",
+        "before anything else",
+    ),
+    (
+        "        if tensor.rule is None:\n",
+        "        if tensor.rule:\n            tensor.grad = gradient\n        else:\n",
+        "a computed tensor has a .grad",
+    ),
+    (
+        "        if tensor.rule is None:\n",
+        "        if tensor.rule:\n            gradient = gradient + getattr(tensor, 'sum', 0)\n"
+        "            tensor.sum = gradient\n        else:\n",
+        "belong to one call",
+    ),
+    ("gradient if tensor.grad is None else tensor.grad + gradient", "gradient", "not replace"),
+    (
+        "gradients[parent] + part if parent in gradients else part",
+        "np.add(gradients[parent], part, gradients[parent]) if parent in gradients else part",
+        "do not add in place",
+    ),
+    ("tensor.inputs, tensor.saved = None, ()", "pass", "does not free what z has saved"),
+    (
+        "        if not retain_graph:\n            tensor.inputs",
+        "    for tensor in order if not retain_graph else ():\n        if tensor.rule:\n"
+        "            tensor.inputs",
+        "free it when its rule has run",
+    ),
+    ("if not retain_graph:", "if True:", "must free nothing"),
+    (
+        "        gradient = gradients.pop(tensor)\n",
+        "        if tensor is root and not tensor.inputs:\n            break\n"
+        "        gradient = gradients.pop(tensor)\n",
+        "backward of a leaf stores its gradient too",
+    ),
+    (
+        '            raise RuntimeError("this graph',
+        "            if tensor is not root:\n"
+        "                tensor.inputs, tensor.rule = (), None\n                continue\n"
+        '            raise RuntimeError("this graph',
+        "y has been freed",
+    ),
+    (
+        "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+        "[x.changes for x in tensor.saved[:1]] != tensor.changes_of_saved[:1]",
+        "w has changed after x * w",
+    ),
+    (
+        "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+        "[x.changes for x in tensor.saved[1:]] != tensor.changes_of_saved[1:]",
+        "x has changed after x * w",
+    ),
+]
+
+# The same in another way.
+ALSO_RIGHT = [
+    (
+        "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+        "any(x.changes > n for x, n in zip(tensor.saved, tensor.changes_of_saved))",
+    ),
+]

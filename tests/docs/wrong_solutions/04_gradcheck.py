@@ -1,0 +1,45 @@
+"""Exercise 04_gradcheck: wrong lines, and other right ones."""
+
+# The right lines, what stands there instead, and what the grader says of it.
+WRONG = [
+    (
+        "standard_normal(np.shape(function(x)))",
+        "random(np.shape(function(x))) * 0 + 1",
+        "plain mean",
+    ),
+    ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-6", "make the tolerance relative"),
+    ("1e-6 * np.abs", "1e-2 * np.abs", "1 in 1,000"),
+    ("x.astype(np.float64)", "x.copy()", "at a float32 x"),
+    ("    x = x.astype(np.float64)\n", "    x += 1\n", "is_right changed x"),
+    (".max()\n", ".min()\n", "in one element"),
+    ("return bool", "return float", "True or False"),
+    ("np.abs(rule(grad, x) - slopes)", "(rule(grad, x) - slopes)", "exp minus 1: compare abs"),
+    ("np.abs(rule(grad, x) - slopes)", "(slopes - rule(grad, x))", "exp plus 1: compare abs"),
+    ("standard_normal(np", "random(np", "exp with abs(grad): a cotangent has both signs"),
+    (
+        "(0).standard_normal(np",
+        "(0).uniform(-1, 0, np",
+        "exp with -abs(grad): a cotangent has both signs",
+    ),
+    ("(np.shape(function(x)))", "(x.shape[-1:]) + 0 * function(x)", "rows that differ"),
+    ("(np.shape(function(x)))", "((len(function(x)), 1)) + 0 * function(x)", "columns"),
+    ("np.abs(slopes).max()", "slopes.max()", "the right rule of one number is refused"),
+    (
+        "1e-6 * np.abs(slopes).max() + 1e-9",
+        "1e-6 * max(np.abs(slopes).max(), 1)",
+        "1e-7 sin(x)",
+    ),
+    ("difference <=", "not difference >", "a comparison with nan is False"),
+]
+
+# The same in another way.
+ALSO_RIGHT = [
+    ("np.abs(slopes).max() + 1e-9", "np.abs(slopes).max()"),
+    ("difference <= 1e-6 * np.abs(slopes).max() + 1e-9", "np.allclose(rule(grad, x), slopes)"),
+    (
+        "difference = np.abs(rule(grad, x) - slopes).max()\n"
+        "    return bool(difference <= 1e-6 * np.abs(slopes).max() + 1e-9)",
+        "norm = np.linalg.norm\n"
+        "    return bool(norm(rule(grad, x) - slopes) <= 1e-5 * norm(slopes))",
+    ),
+]

@@ -1,0 +1,53 @@
+"""Exercise 06_masks: wrong lines, and other right ones."""
+
+# The right lines, what stands there instead, and what the grader says of it.
+WRONG = [
+    ("no_padding[:, None, :] &", "no_padding[:, None, :1] &", "key 2 of a sample of length 2"),
+    ("None, :] & no_future", "None, :] * 1 & no_future", "a mask holds booleans"),
+    (
+        "no_padding[:, None, :] & no_future",
+        "np.tile(no_future, (len(lengths), 1, 1))",
+        "length 0",
+    ),
+    (
+        "    return e / np",
+        "    e = e + ~visible * 1e-3\n    return e / np",
+        "invisible key has weight",
+    ),
+    ("    return e / np", "    e = e * 2\n    return e / np", "do not sum to 1"),
+    (
+        "    return e / np.where(total == 0, 1.0, total)",
+        "    e = np.sqrt(e)\n    return e / e.sum(axis=-1, keepdims=True).clip(1e-99)",
+        "not their softmax",
+    ),
+    ("keys < lengths[:, None]", "keys < lengths", "keys < lengths; lengths (B,) need axes"),
+    ("keys <= keys", "keys < keys", "k <= i, not k < i"),
+    ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
+    (
+        "return no_padding[:, None, :] & no_future",
+        "return ~(no_padding[:, None, :] & no_future)",
+        "the mask is inverted",
+    ),
+    ("    shown = np", "    scores[~visible] = 0\n    shown = np", "changed its scores"),
+    ("no_padding[:, None, :]", "no_padding", "visible_keys raised ValueError"),
+    ("keys < lengths", "keys <= lengths", "k < length, not <="),
+    ("no_padding[:, None, :]", "no_padding[:, :, None]", "not queries"),
+    ("np.where(total == 0, 1.0, total)", "total", "without visible keys gives nan"),
+    ("scores, -np.inf", "scores, -1e9", "-1e+09 get wrong weights"),
+    (
+        "scores, -np.inf)",
+        "scores, -1e12)\n    visible = visible & (shown > -1e9)",
+        "-1e+30 get wrong weights",
+    ),
+    ("shown.max(axis=-1, keepdims=True)", "shown.max()", "not that of the array"),
+    ("np.where(most == -np.inf, 0.0, most)", "np.maximum(most, 0)", "maximum of the visible"),
+    ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
+]
+
+# The same in another way.
+ALSO_RIGHT = [
+    (
+        "    shown = np.where(visible, scores, -np.inf)",
+        "    shown = scores.copy()\n    shown[~visible] = -np.inf",
+    ),
+]

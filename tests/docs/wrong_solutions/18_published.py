@@ -1,0 +1,25 @@
+"""Exercise 18_published: wrong lines, and other right ones."""
+
+# The right lines, what stands there instead, and what the grader says of it.
+WRONG = [
+    (" / np.maximum(norm, 1e-12)", "", "divide each by its norm"),
+    ("np.arange(hidden.shape[1]) < lengths[:, None]", "hidden[..., 0] < 9", "takes in padding"),
+    ("< lengths", "<= lengths", "not the means of the texts"),
+    ("np.where(keep[:, :, None], hidden, 0)", "(keep[:, :, None] * hidden)", "0 * NaN is NaN"),
+    ("np.maximum(lengths, 1)", "lengths", "length 0 has the point 0"),
+    ("np.maximum(norm, 1e-12)", "norm", "length 0 has the point 0"),
+    ("sum(axis=-1, keepdims=True)", "sum(keepdims=True)", "do not have norm 1"),
+    ("(mean**2)", "(mean**4)", "do not have norm 1"),
+    ("for name, ours in wanted.items()}", "for ours, name in zip(own, file)}", "is not"),
+    ("return {ours: file", "return {name: file", "the names are"),
+    (" and name not in IGNORED", "", "fitted raised ValueError"),
+    ("if missing or unknown", "if missing", "a seventh layer is passed over"),
+    ("if missing or unknown", "if unknown", "instead of a ValueError"),
+    ("shape != own[ours].shape", "ndim != own[ours].ndim", "compare the shapes"),
+    ("shape != own[ours].shape", "size != own[ours].size", "compare the shapes"),
+    ("np.maximum(norm, 1e-12)", "np.maximum(norm, 1)", "10 times smaller"),
+    ("{ours: file[name] for", "{ours: file.pop(name) for", "takes tensors out of `file`"),
+]
+
+# The same in another way.
+ALSO_RIGHT = [("np.maximum(norm, 1e-12)", "np.where(norm == 0, 1, norm)")]
