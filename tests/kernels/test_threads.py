@@ -145,10 +145,10 @@ def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, smal
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
             name = "multiply_rows" if n >= m else "multiply_columns"
-            chunks = min(
-                n * k * m // (1 << 18), max(n, m) // 20, threads.CHUNKS_PER_THREAD * number
-            )
-            assert small_chunks == [(name, chunks)] * (number > 1)
+            chunks = min(n * k * m // (1 << 18), max(n, m) // 20)
+            even = chunks + chunks % 2  # so that no thread waits for the last chunk of another
+            tasks = min(even, threads.CHUNKS_PER_THREAD * number)
+            assert small_chunks == [(name, tasks)] * (number > 1)
             results.append(out.tobytes())
         assert results[0] == results[1] == results[2]
 

@@ -95,7 +95,7 @@ def device_of(array: Array) -> str:
 
 def is_array(value: Any) -> bool:
     """True for an array of NumPy or CuPy."""
-    if type(value).__module__.partition(".")[0] == "cupy" and _cuda_module is None:
+    if type(value) not in array_types and type(value).__module__.partition(".")[0] == "cupy":
         _load_cuda()
     return type(value) in array_types
 

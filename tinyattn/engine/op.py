@@ -80,7 +80,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
             args = spec.bind(args, options)
         call = unwrapped(args, spec.must_fit)
         arrays, _, _, _, other_positions = call
-        if spec.wants_tensor and other_positions:
+        if spec.wants_tensor and 0 in other_positions:
             check_first(spec, args, len(other_positions))
         try:
             if spec.floats and arrays[0].dtype.kind != "f":
@@ -185,7 +185,7 @@ def check_first(spec: Spec, args: tuple[Any, ...], others: int) -> None:
     Tensor, because a derivative rule runs on them; and NumPy's numbers, because it makes these of
     arrays without dimensions."""
     is_plain = is_array(args[0]) or isinstance(args[0], np.generic)
-    if not isinstance(args[0], TensorBase) and not (is_plain and others == len(args)):
+    if not is_plain or others < len(args):
         raise_no_tensor(spec, 0, args)
 
 

@@ -189,7 +189,7 @@ class Spec:
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """All positional arguments; those given by name are taken out of `options`."""
-        if not options and self.required <= len(args) <= self.count:
+        if not options and self.required <= len(args) <= self.most:
             return args + self.defaults[len(args) :]
         rename(self.name, options, self.other_names)
         if len(args) > self.most:

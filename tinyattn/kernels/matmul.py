@@ -101,6 +101,7 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     out = np.empty((len(x), y.shape[1]), x.dtype)
     work, length = x.size * y.shape[1], max(out.shape)
     chunks = max(1, min(MOST_CHUNKS, work // WORK, length // ROWS))
+    chunks += chunks % 2 if chunks > 1 else 0  # so that two threads compute as many each
     height = -(-length // chunks)
     function = multiply_rows if length == len(x) else multiply_columns
     parallel_for(chunks, work / SPEED[x.itemsize], function, x, y, out, height)

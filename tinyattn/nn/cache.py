@@ -62,13 +62,11 @@ class KeyValueCache:
         Only the positions after the stored ones are written, so results of earlier calls stay.
         """
         old = None if self.stored is None else self.stored[which]
-        if old is None and not self.length:
+        if old is None and (new.requires_grad or not self.length):
             return new
         if old is not None and (old.dtype != new.dtype or old.requires_grad or new.requires_grad):
             self.reserved[which] = None
             return concatenate(old, new, dim=1)  # as a part of the graph
-        if new.requires_grad:
-            return new
         batch, _, width = new.shape
         end, array = self.past + new.shape[1], self.reserved[which]
         if array is None or old is None or array.shape[1] < end:

@@ -78,10 +78,11 @@ def rotary_embedding(
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     if rates is None:
         rates = rotary_rates(x.shape[-1], check_number("base", base, 1))
-    elif np.shape(rates) != (x.shape[-1] // 2,):
-        raise ShapeError(f"rates are of pairs: ({x.shape[-1] // 2},), got {np.shape(rates)}")
-    keys = (np.asarray(numbers, np.int64).tobytes(), np.asarray(rates, np.float64).tobytes())
-    turns = on_device_of(rotations(keys[0], numbers.shape, keys[1], x.dtype), x)
+    numbers, rates = np.asarray(numbers, np.int64), np.asarray(rates, np.float64)
+    if rates.shape != (x.shape[-1] // 2,):
+        raise ShapeError(f"rates are of pairs: ({x.shape[-1] // 2},), got {rates.shape}")
+    key = numbers.tobytes(), numbers.shape, rates.tobytes()
+    turns = on_device_of(rotations(*key, x.dtype), x)
     if not halves:
         return rotate_pairs(x, turns)
     pairs = swapaxes(reshape(x, (*x.shape[:-1], 2, -1)), -1, -2)  # (..., N, d / 2, 2)
@@ -92,7 +93,7 @@ def rotary_embedding(
 @op
 def rotate_pairs(x: AnyTensor, turns: Array) -> AnyTensor:
     """Each pair (x_2j, x_2j+1) of a row, as a complex number, times one of turns (..., d / 2)."""
-    wide = np.result_type(x.dtype, np.float32)
+    wide = turns.real.dtype  # float32 at least
     pairs = in_c_order(x).astype(wide, copy=False).view(turns.dtype)
     return (pairs * turns).view(wide).astype(x.dtype, copy=False)
 
