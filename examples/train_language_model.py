@@ -403,8 +403,8 @@ def write(args: argparse.Namespace) -> None:
             print("this model has learned nothing yet: its training was stopped before a lower "
                   "held-out loss was measured, it writes by chance", file=sys.stderr)  # fmt: skip
     if unknown := data.unknown_in(model.tokenizer, args.sample):
-        print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text without",
-              file=sys.stderr)  # fmt: skip
+        print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text "
+              "without them", file=sys.stderr)  # fmt: skip
     if not model.tokenizer.encode(args.sample, add_special_tokens=False).ids:
         raise ValueError("nothing is left of the text to go on with")
     print(args.sample, end="", flush=True)

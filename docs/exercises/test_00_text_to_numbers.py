@@ -1,5 +1,8 @@
 """Grades exercise 0."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from grading import close, exercise, expect, needs, run
 
@@ -22,20 +25,31 @@ def with_1_less_in_columns() -> np.ndarray:
     return less
 
 
+def unchanged(function: Callable[..., Any]) -> Any:
+    """What your function returns for a copy of the logits, which it must not change."""
+    given = logits.copy()
+    found = run(function, given, targets)
+    expect(np.array_equal(given, logits), "your function changes logits: write to a new array")
+    return found
+
+
 def test_ids() -> None:
-    vocabulary = ["<unknown>", "a", "bird", "cat"]
+    vocabulary = ["<unknown>", "a", "cat", "bird"]
     found = run(yours.encode, ["a", "cat", "a"], vocabulary, 0)
     kind = type(found).__name__
     expect(isinstance(found, np.ndarray), f"encode gives a {kind}: make an array, np.array(...)")
-    expect(close(found, [1, 3, 1]), "the id of a word is its place in the vocabulary, from 0")
+    expect(not close(found, [1, 3, 1]), "the vocabulary is sorted: keep its order")
+    expect(close(found, [1, 2, 1]), "the id of a word is its place in the vocabulary, from 0")
     found = run(yours.encode, ["a", "fish", "cat"], vocabulary, 0)
-    expect(close(found, [1, 0, 3]), "a word that is not in the vocabulary gets the id `unknown`")
+    expect(close(found, [1, 0, 2]), "a word that is not in the vocabulary gets the id `unknown`")
     found = run(yours.encode, ["fish"], ["cat", "<unknown>"], 1)
     expect(close(found, [1]), "`unknown` may be another number than 0")
+    found = run(yours.encode, ["cat"], ["cat", "<unknown>"], 1)
+    expect(close(found, [0]), "the first word has the id 0, which is a number like others")
 
 
 def test_the_loss() -> None:
-    found = run(yours.cross_entropy, logits, targets)
+    found = unchanged(yours.cross_entropy)
     expect(np.ndim(found) == 0, f"a loss is one number, not an array of shape {np.shape(found)}")
     losses = -np.log(p[np.arange(4), targets])
     mistakes = {
@@ -80,10 +94,16 @@ def test_large_logits() -> None:
     expect(
         close(loss, right), "logits of 1000 give a wrong loss: change logits only by subtraction"
     )
+    unlikely = run(yours.cross_entropy, np.array([[30.0, 0.0]]), np.array([1]))
+    expect(
+        close(unlikely, 30.0),
+        "a number is added to p or to its sum: a right word with the probability e**-30 has the "
+        "loss 30",
+    )
 
 
 def test_the_gradient() -> None:
-    found = run(yours.cross_entropy_gradient, logits, targets)
+    found = unchanged(yours.cross_entropy_gradient)
     expect(
         np.shape(found) == (4, 5), f"logits (4, 5) have a gradient (4, 5), not {np.shape(found)}"
     )
@@ -92,6 +112,7 @@ def test_the_gradient() -> None:
         "the gradient has the wrong sign: it is p - y, not y - p": (y - p) / 4,
         "y is missing: subtract 1 at the right word": p / 4,
         "the gradient is divided by the number of logits: divide it by that of words": (p - y) / 20,
+        "the gradient is divided by the size of the vocabulary: divide it by N": (p - y) / 5,
         "1 is added at the right word: subtract it there": (p + y) / 4,
         "logits stand in place of probabilities: take their softmax": (logits - y) / 4,
         "this is the gradient by the probabilities: the derivative of softmax is missing": -y
@@ -107,10 +128,10 @@ def test_the_gradient() -> None:
 
 def test_the_gradient_of_the_table() -> None:
     ids, gradient = np.array([2, 0, 2, 5]), rng.standard_normal((4, 3))
-    found = run(yours.embedding_gradient, gradient, ids, 6)
+    found = run(yours.embedding_gradient, gradient, ids, 7)
     shape = np.shape(found)
-    expect(shape == (6, 3), f"a table of 6 rows of 3 numbers has a gradient (6, 3), not {shape}")
-    right = np.eye(6)[ids].T @ gradient
+    expect(shape == (7, 3), f"a table of 7 rows of 3 numbers has a gradient (7, 3), not {shape}")
+    right = np.eye(7)[ids].T @ gradient
     once = right.copy()
     once[2] = gradient[2]
     twice = "an id that comes twice gets the sum of both gradients, and yours gets the last one"
@@ -124,9 +145,9 @@ def test_the_gradient_of_the_table() -> None:
         not close(found, once),
         "an id that comes twice gets the sum of both gradients, not the mean",
     )
-    in_order = np.zeros((6, 3))
+    in_order = np.zeros((7, 3))
     in_order[:4] = gradient
     expect(not close(found, in_order), "the rows have the order of the text: row i is that of id i")
-    counts = np.repeat(np.bincount(ids, minlength=6)[:, None], 3, axis=1)
+    counts = np.repeat(np.bincount(ids, minlength=7)[:, None], 3, axis=1)
     expect(not close(found, counts), "ids are counted: add the gradients of their places")
     expect(close(found, right), "row i is not the sum of the gradients of the places with the id i")

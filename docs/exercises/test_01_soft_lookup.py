@@ -58,6 +58,10 @@ def test_the_formula() -> None:
     expect(not close(found, shares @ values), NO_EXP)
     best = "each query gets the value of its best key alone: take the mean with all weights"
     expect(not close(found, values[products.argmax(-1)]), best)
+    no_softmax = "softmax is missing: the scores themselves are the weights"
+    expect(not close(found, products / np.sqrt(4) @ values), no_softmax)
+    late = "the weights are divided by sqrt(d): divide the scores, before softmax"
+    expect(not close(found, means(products) / np.sqrt(4)), late)
     sigmoid = 1 / (1 + np.exp(-products / np.sqrt(4)))
     expect(
         not close(found, sigmoid @ values),
@@ -76,6 +80,12 @@ def test_order_of_keys() -> None:
 
 
 def test_kernel_regression() -> None:
+    found = run(yours.kernel_regression, queries, keys[:4], values[:4], 0.7)
+    expect(
+        np.ndim(found) != 3,
+        "each number has its own weights: a distance is one number for query and key, the sum of "
+        "the squares over the last axis",
+    )
     found = run(yours.kernel_regression, queries, keys, values, 0.7)
     shape = np.shape(found)
     expect(shape == (3, 2), f"kernel_regression of 3 queries gives (3, 2), not {shape}")
@@ -93,8 +103,17 @@ def test_kernel_regression() -> None:
             -np.abs(queries[:, None] - keys).sum(-1) / 0.98
         ),
         "the mean of the squares is taken: a distance has their sum": -squares / 4 / 0.98,
+        "the scores are products of query and key: take squared distances": (
+            queries @ keys.T / 0.98
+        ),
+        "the scores are divided by sqrt(d) too: divide them by 2 * width**2 alone": -squares / 1.96,
+        "the sum of absolute differences is squared: square each difference, then add": (
+            -(np.abs(queries[:, None] - keys).sum(-1) ** 2) / 0.98
+        ),
     }
     powers = np.exp(-squares / 0.98)
+    no_sum = "the weights of a query do not sum to 1: divide exp by its sum over the keys"
+    expect(not close(found, powers @ values), no_sum)
     over_queries = "softmax is taken over the queries: take it over the keys, axis=-1"
     expect(not close(found, powers / powers.sum(0) @ values), over_queries)
     expect(not close(found, shifted(-squares / 0.98)), SHIFTED)

@@ -1,7 +1,7 @@
 """Grades exercise 4."""
 
 import numpy as np
-from grading import exercise, expect, run
+from grading import exercise, expect, needs, run
 
 yours = exercise("ex_04_gradcheck")
 x = np.random.default_rng(4).standard_normal((2, 3))
@@ -24,7 +24,7 @@ def answer(function, rule, x=x) -> bool:
 
 def test_cotangent_and_steps() -> None:
     """What the function and the rule are given tells how the slopes are made."""
-    cotangents, points = [], []
+    cotangents, given, points = [], [], []
 
     def function(x: np.ndarray) -> np.ndarray:
         points.append(np.array(x))
@@ -32,16 +32,25 @@ def test_cotangent_and_steps() -> None:
 
     def rule(grad: np.ndarray, x: np.ndarray) -> np.ndarray:
         cotangents.append(np.array(grad))
+        given.append(np.array(x))
         return grad * np.exp(x)
 
     answer(function, rule)
     expect(cotangents, "is_right does not call the rule")
+    expect(
+        np.array_equal(given[0], x) or not np.array_equal(cotangents[0], x),
+        "the rule is called with x first: it is rule(grad, x)",
+    )
     expect(
         np.ptp(cotangents[0]) > 0,
         "all numbers of the cotangent are equal: with ones a wrong rule of softmax passes, because "
         "its rows sum to 1. Take random numbers with both signs",
     )
     steps = [point - x for point in points if np.isrealobj(point) and point.shape == x.shape]
+    expect(
+        not points or len(steps) < len(points) or np.abs(steps).max() > 1e-15,
+        "the function sees x alone: change one element of a copy by h, and then of another copy",
+    )
     steps = [step for step in steps if step.any()]
     if steps:
         largest = np.abs(steps).max()
@@ -52,6 +61,11 @@ def test_cotangent_and_steps() -> None:
     expect(
         not answer(np.exp, lambda g, x: -5 * g * np.exp(x) + 3),
         "a rule that has nothing to do with exp is accepted: compare what it gives with the slopes",
+    )
+    expect(
+        not all(answer(np.exp, lambda g, x, c=c: c * g * np.exp(x)) for c in (0.5, 1, 2)),
+        "a rule is accepted whose gradient has the right direction and another length: compare "
+        "each number",
     )
     for factor, cause in ((2, "2 h, not by h"), (0.5, "2 h, not by 4 h")):
         expect(
@@ -70,7 +84,12 @@ def test_cotangent_and_steps() -> None:
 
 
 def test_right_rules() -> None:
-    expect(answer(np.exp, lambda g, x: g * np.exp(x)), "the right rule of exp is refused")
+    needs(test_cotangent_and_steps)
+    expect(
+        answer(np.exp, lambda g, x: g * np.exp(x)),
+        "the right rule of exp is refused: the tolerance must leave room for the error of the "
+        "differences, about 1e-9 of the slopes",
+    )
     expect(answer(softmax, softmax_rule), "the right rule of softmax is refused")
     expect(
         answer(lambda x: x @ x.T, lambda g, x: (g + g.T) @ x),
@@ -89,6 +108,7 @@ def test_right_rules() -> None:
 
 
 def test_float32() -> None:
+    needs(test_right_rules)
     expect(
         answer(np.exp, lambda g, x: g * np.exp(x), x.astype(np.float32)),
         "a right rule is refused at a float32 x: compute in float64",

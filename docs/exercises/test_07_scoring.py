@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, finite_differences, run
+from grading import close, exercise, expect, finite_differences, needs, run
 
 yours = exercise("ex_07_scoring")
 rng = np.random.default_rng(7)
@@ -71,6 +71,7 @@ def test_dot_product() -> None:
     expect(
         not close(found, raw / 5**0.5), "the scores are divided by the root of the number of keys"
     )
+    expect(not close(found, raw * 4), "the products are multiplied by sqrt(d): divide")
     expect(close(found, raw / 4), "the scores are not q . k / sqrt(d) with d the width of a query")
     expect_scores(call(yours.dot_product_scores, q[:1, :1], k[:1]), 1, 1, 5)
 
@@ -101,6 +102,12 @@ def test_additive() -> None:
     q, k = (queries @ W_q.T)[:, :, None], (keys @ W_k.T)[:, None]
     expect(not close(found, np.tanh(q * k) @ w_v), "projections are multiplied: add them")
     expect(not close(found, np.tanh(q + k).sum(-1)), "w_v is missing: tanh(...) @ w_v, not a sum")
+    expect(not close(found, np.tanh((q + k) @ w_v)), "tanh is taken before w_v, not after it")
+    expect(not close(found, np.tanh(q - k) @ w_v), "projections are subtracted: add them")
+    expect(
+        not close(found, np.tanh(q + k) @ w_v / 7**0.5),
+        "the additive score is not divided by a root",
+    )
     expect(close(found, right(*arguments)), "the scores are not w_v . tanh(W_q q + W_k k)")
     one = call(yours.additive_scores, queries[:1, :1], keys[:1], W_q, W_k, w_v)
     expect_scores(one, 1, 1, 5)
@@ -117,6 +124,7 @@ def test_as_many_queries_as_keys() -> None:
         not close(found, expected.swapaxes(1, 2)),
         "rows are keys, and columns are queries: scores are (B, Q, K)",
     )
+    needs(test_additive)
     expect(close(found, expected), "with as many samples as queries and keys the scores differ")
 
 
@@ -146,14 +154,24 @@ def test_backward() -> None:
         not close(of_w_v * grad.size, expected, 1e-6),
         "the gradient of w_v is a mean over samples, queries and keys: take the sum",
     )
+    f = np.tanh((queries @ W_q.T)[:, :, None] + (keys @ W_k.T)[:, None])
+    expect(
+        not close(of_w_v, f.sum((0, 1, 2)), 1e-6),
+        "grad is missing in the gradient of w_v: multiply by it before the sum",
+    )
     expect(close(of_w_v, expected, 1e-6), "the gradient of w_v is not that of finite differences")
     expected = finite_differences(lambda q: right(q, keys, W_q, W_k, w_v), queries, grad)
-    f = np.tanh((queries @ W_q.T)[:, :, None] + (keys @ W_k.T)[:, None])
     mistakes = {
         "the derivative of tanh is missing: 1 - tanh^2": grad[..., None] * w_v,
         "the derivative of tanh is 1 - tanh^2, not 1 - tanh": grad[..., None] * w_v * (1 - f),
         "w_v is missing in the gradient of the queries": grad[..., None] * (1 - f**2),
+        "grad is missing in the gradient of the queries": w_v * (1 - f**2),
     }
+    expect(
+        not close(of_queries * 5, expected, 1e-6),
+        "the gradient of a query is a mean over the keys: take the sum",
+    )
+    expect(not close(-of_queries, expected, 1e-6), "the gradient of the queries has a wrong sign")
     for sentence, value in mistakes.items():
         expect(not close(of_queries, value.sum(2) @ W_q, 1e-6), sentence)
     expect(

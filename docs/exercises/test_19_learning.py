@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, needs, run
 
 yours = exercise("ex_19_learning")
 rng = np.random.default_rng(19)
@@ -36,7 +36,13 @@ def test_momentum() -> None:
         "momentum is a running sum: g is not multiplied by 1 - beta",
     )
     expect(not close(m, 0.9 * M + 0.03 * G), "the rate is in m: it belongs to the step, w - rate m")
+    expect(not close(w, sum_of_all), "first comes the new w, and then the new m")
     expect(close(m, sum_of_all), "the new m is not beta m + g")
+    expect(not close(w, W - 0.03 * G), "the step takes g in place of m")
+    expect(
+        not close(w, W - 0.03 * (G + 0.9 * sum_of_all)),
+        "this is the momentum of Nesterov: the step takes m alone",
+    )
     expect(not close(w, W + 0.03 * sum_of_all), "the step goes with the gradient: subtract it")
     expect(not close(w, W - 0.03 * M), "the step is made with the old m: compute the new one first")
     expect(close(w, W - 0.03 * sum_of_all), "the new w is not w - rate m")
@@ -52,6 +58,10 @@ def test_adam() -> None:
     corrected = "what is returned is the corrected mean: keep m and v without the correction"
     expect(not close(m, m_hat) and not close(v, v_hat), corrected)
     expect(not close(m, B1 * M + G), "m is a mean, not a sum: multiply g by 1 - beta")
+    expect(not close(w, NEW_M), "first comes the new w, and then the new m and v")
+    expect(not close(m, 0.9 * M + 0.1 * G), "betas are arguments: do not write 0.9 in their place")
+    swapped = "the betas are exchanged: beta_1 is betas[0] and makes m"
+    expect(not close(m, B2 * M + (1 - B2) * G), swapped)
     expect(close(m, NEW_M), "the new m is not beta_1 m + (1 - beta_1) g")
     squares = "v is the mean of the squares of the gradients: g**2"
     expect(not close(v, B2 * V + (1 - B2) * G), squares)
@@ -71,7 +81,7 @@ def test_adam() -> None:
         ),
         "the root of v is missing: divide by sqrt(v) + eps": W - 0.1 * m_hat / (v_hat + 0.01),
         "eps is inside the root: add it to the root": inside,
-        "eps is missing": adam(m_hat, v_hat, eps=0.0),
+        "eps is missing, or it is not the argument": adam(m_hat, v_hat, eps=0.0),
         "the step takes g in place of m": adam(G, v_hat),
         "the step goes with the gradient: subtract it": adam(m_hat, v_hat, rate=-0.1),
     }
@@ -81,6 +91,7 @@ def test_adam() -> None:
 
 
 def test_decay() -> None:
+    needs(test_adam)
     options = {"rate": 0.1, "betas": BETAS, "eps": 0.01, "decay": 0.3}
     w, m, _ = call(yours.adamw_step, 3, W, M, V, G, 3, **options)
     step = adam(NEW_M / (1 - B1**3), NEW_V / (1 - B2**3)) - W
@@ -89,10 +100,18 @@ def test_decay() -> None:
     expect(not close(w, W + step), "decay has no influence")
     expect(not close(w, W + step - 0.3 * W), "the decay is not multiplied by the rate")
     expect(not close(w, W + step + 0.03 * W), "weights grow: subtract rate * decay * w")
+    expect(
+        not close(w, 0.97 * (W + step)),
+        "the decay takes the new w: subtract rate * decay * w of the w before the step",
+    )
     expect(close(w, W + step - 0.03 * W), "the new w is not that of AdamW")
 
 
 def test_when_to_stop() -> None:
+    found = run(yours.stopping_step, [4.0, 3.0, 2.5, 3.5, 3.0], 3)
+    expect(found != 2.5, "that is the best loss: return its step")
+    expect(found != 0, "the largest loss is no progress: look for the smallest")
+    expect(found != 3, "steps are counted from 0: of the losses 4, 3, 2.5, 3.5, 3 step 2 is best")
     losses = [3.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.8, 1.0, 1.2]
     for patience, right in ((1, 1), (2, 3), (3, 3), (4, 7), (20, 7)):
         found = run(yours.stopping_step, list(losses), patience)
@@ -104,3 +123,8 @@ def test_when_to_stop() -> None:
         expect(found == right, sentence)
     found = run(yours.stopping_step, [2.0, 1.0, 1.0, 1.0], 5)
     expect(found == 1, "of equal losses the first one counts: an equal loss is no progress")
+    found = run(yours.stopping_step, [5.0, 1.0, 3.0, 2.0, 0.5], 2)
+    expect(
+        found == 1,
+        "a loss below the one before it is no progress: compare it with the best one so far",
+    )

@@ -19,6 +19,7 @@ def test_pair() -> None:
         isinstance(found, (tuple, list)) and len(found) == 2,
         "most_frequent_pair returns two ids: (first, second)",
     )
+    expect(np.ndim(found[0]) == 0, "that is a pair with its count: return the pair alone")
     found = tuple(map(int, found))
     expect(found != (5, 3), "(3, 5) stands there three times: a pair has an order")
     expect(found == (3, 5), f"(3, 5) stands there three times, and you return {found}")

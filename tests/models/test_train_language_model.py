@@ -69,7 +69,7 @@ def test_a_run_learns_writes_and_is_opened(program, capsys, monkeypatch):
     assert set(text) <= set(TEXT)
     program("--sample", "9 grün", "--length", "40", "--temperature", "0")  # beyond 16 positions
     out, said = capsys.readouterr()
-    assert said.startswith("it has never seen 'ü'")
+    assert said.startswith("it has never seen 'ü', so it reads the text without them\n")
     assert len(out) == len("9 grün") + 40 + 1
     assert complaint(program, capsys, "text.txt").startswith(
         "train_language_model.py: runs/language_model has a run of 40 of 40 steps"

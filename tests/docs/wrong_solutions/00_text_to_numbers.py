@@ -10,6 +10,20 @@ WRONG = [
     ),
     ("numbers.get(word, unknown)", "numbers.get(word, 0)", "another number than 0"),
     ("return -np.log(p", "return np.log(p", "the sign of log p is missing"),
+    ("enumerate(vocabulary)", "enumerate(sorted(vocabulary))", "the vocabulary is sorted"),
+    ("numbers.get(word, unknown)", "numbers.get(word) or unknown", "the first word has the id 0"),
+    (
+        "log(p[np.arange(len(targets)), targets])",
+        "log(p[np.arange(len(targets)), targets] + 1e-9)",
+        "a number is added to p",
+    ),
+    ("    p = probabilities", "    logits -= 1\n    p = probabilities", "changes logits"),
+    (
+        "(probabilities(logits) - y) / len(targets)",
+        "(probabilities(logits) - y) / 5",
+        "by the size of the vocabulary",
+    ),
+    ("np.zeros((size, ", "np.zeros((ids.max() + 1, ", "(7, 3), not (6, 3)"),
     ("targets]).mean()", "targets]).sum()", "this is the sum of the losses"),
     ("targets]).mean()", "targets])", "not an array of shape (4,)"),
     (
@@ -45,7 +59,7 @@ WRONG = [
     (
         "np.add.at(table, ids, gradient)",
         "table = np.eye(size)[ids] @ gradient",
-        "the columns of A are 6 and the rows of B are 4, in line 28: table = np.eye(size)[ids] "
+        "the columns of A are 7 and the rows of B are 4, in line 28: table = np.eye(size)[ids] "
         "@ gradient; is a .T missing",
     ),
     (
@@ -66,7 +80,7 @@ WRONG = [
         "return table / np.maximum(np.bincount(ids, minlength=size), 1)[:, None]",
         "not the mean",
     ),
-    ("return table", "return table[ids]", "has a gradient (6, 3)"),
+    ("return table", "return table[ids]", "has a gradient (7, 3)"),
     ("return table", "return table * 2", "row i is not the sum"),
 ]
 

@@ -29,6 +29,17 @@ WRONG = [
         "1e-6 * max(np.abs(slopes).max(), 1)",
         "1e-7 sin(x)",
     ),
+    ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-15", "leave room for the error"),
+    ("function(x - step)", "function(x)", "the difference is one-sided"),
+    ("rule(grad, x)", "rule(x, grad)", "the rule is called with x first"),
+    ("step[i] = 1e-5", "step[i] = 0", "the function sees x alone"),
+    (
+        "    difference = np.abs(rule(grad, x) - slopes).max()\n",
+        "    found = rule(grad, x)\n"
+        "    found = found * np.linalg.norm(slopes) / max(np.linalg.norm(found), 1e-300)\n"
+        "    difference = np.abs(found - slopes).max()\n",
+        "the right direction and another length",
+    ),
     ("difference <=", "not difference >", "a comparison with nan is False"),
 ]
 

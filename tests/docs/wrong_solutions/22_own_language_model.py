@@ -3,6 +3,11 @@
 # The right lines, what stands there instead, and what the grader says of it.
 WRONG = [
     ("return max(pairs, key=pairs.__getitem__)", "return max(pairs.values())", "two ids"),
+    (
+        "max(pairs, key=pairs.__getitem__)",
+        "pairs.most_common(1)[0]",
+        "a pair with its count",
+    ),
     ("pairwise(ids)", "zip(ids[1:], ids)", "has an order"),
     ("max(pairs", "min(pairs", "stands there three times"),
     (
