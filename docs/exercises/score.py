@@ -5,8 +5,8 @@ With --csv it prints a table with a row for each, and with --json what the grade
 
 Each exercise is graded in a process of its own, so a loop without end, an exit, or a file that
 changes its grader, costs a student this exercise alone. What can be seen without running the file
-is looked at here: whether it is there, whether its holes are filled, and whether its text is that
-of the solution.
+is looked at here: whether it is there, whether its holes are filled, whether its text is that of
+the solution, and whether it names what reaches its grader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ except ModuleNotFoundError:
 from grading import FOLDER as YOURS
 from grading import missing_file, missing_folder, print_in_any_encoding, say
 from guard import texts
-from written import is_the_solution, text_of, unwritten
+from written import is_the_solution, reaching, text_of, unwritten
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
@@ -166,6 +166,7 @@ def report(folder: Path, cards: dict[str, Card]) -> dict[str, Any]:
         "passed": sum(card["passed"] for card in exercises.values()),
         "of": len(exercises),
         "as_in_the_solution": [x for x in NAMES if is_the_solution(f"ex_{x}.py", texts[x])],
+        "to_read": {x: found for x in NAMES if (found := reaching(texts[x][0]))},
         "exercises": exercises,
     }
 
@@ -178,6 +179,8 @@ def print_card(card: dict[str, Any]) -> None:
         print(f"{name:30s} {exercise['result']}")
     if names := ", ".join(card["as_in_the_solution"]):
         print("\n" + say(f"the text is that of the solution: {names}"))
+    for name, reached in card["to_read"].items():
+        print("\n" + say(f"{name} has what no exercise needs: {', '.join(reached)}"))
     print("\n" + say(f"{card['passed']} of {card['of']} exercises are passed"))
 
 
@@ -185,13 +188,14 @@ def print_csv(cards: list[dict[str, Any]]) -> None:
     """A row for each student, with a column for each exercise, as a spreadsheet reads it."""
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["folder", "passed", *NAMES, "as_in_the_solution", "error"])
+    rows.writerow(["folder", "passed", *NAMES, "as_in_the_solution", "to_read", "error"])
     for card in cards:
         exercises = card.get("exercises", {})
         results = [exercises[name]["result"] if exercises else "" for name in NAMES]
         same = " ".join(card.get("as_in_the_solution", []))
+        read = " ".join(card.get("to_read", {}))
         error = card.get("error", "")
-        rows.writerow([card["folder"], card.get("passed", ""), *results, same, error])
+        rows.writerow([card["folder"], card.get("passed", ""), *results, same, read, error])
     print(table.getvalue(), end="")
 
 

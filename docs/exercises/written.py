@@ -8,6 +8,17 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+NEEDED = {  # the modules by which no grader is reached
+    *("__future__", "abc", "black_boxes", "bisect", "collections", "copy", "dataclasses", "enum"),
+    *("fractions", "functools", "heapq", "itertools", "math", "matplotlib", "numba", "numpy"),
+    *("operator", "random", "re", "scipy", "statistics", "string", "time", "tinyattn", "typing"),
+}
+REACHING = {  # other names that lead to any module or file
+    *("__builtins__", "__import__", "delattr", "eval", "exec", "globals", "open", "setattr"),
+    "vars",
+}
+# The same of attributes: np.__dict__, ta.backend.sys
+BEHIND = {"__builtins__", "__dict__", "__globals__", "__subclasses__", "_getframe", "os", "sys"}
 
 
 def parsed(text: str) -> ast.Module | None:
@@ -89,3 +100,26 @@ def is_the_solution(name: str, texts: list[str]) -> bool:
     solution = text_of(FOLDER / "solutions" / name)
     own = shapes(solution) - shapes(text_of(FOLDER / name))
     return bool(own) and any(own <= shapes(text) for text in texts)
+
+
+def reaching(text: str) -> list[str]:
+    """The names by which a file can read other files or change its grader, such as pytest. No
+    exercise needs one."""
+    tree = parsed(text)
+    nodes = list(ast.walk(tree)) if tree else []
+    found, imported = set(), set()
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names]
+            modules = names if isinstance(node, ast.Import) else [node.module or "."]
+            found |= {name.partition(".")[0] or name for name in modules} - NEEDED
+            imported |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in REACHING:
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            is_changed = not isinstance(node.ctx, ast.Load) and name.partition(".")[0] in imported
+            if is_changed or node.attr in BEHIND:
+                found.add(name)  # such as np.allclose = ...
+    return sorted(found)

@@ -79,7 +79,7 @@ def test_cells_of_the_docs_run(path, capsys):
     if "import tinyattn.torch_names" in text:  # which gives its methods once in a process
         importlib.import_module("tinyattn.torch_names.methods").give_methods()
     for cell in re.findall(r"```\{code-cell\}\n(.*?)```", text, re.DOTALL):
-        code = re.sub(r"^:.*\n", "", cell)  # a cell may begin with options of the page
+        code = re.sub(r"^(:.*\n)+", "", cell)  # a cell may begin with options of the page
         exec(compile(code, path.name, "exec"), namespace)
 
 

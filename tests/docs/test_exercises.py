@@ -1,7 +1,7 @@
 """Each grader of docs/exercises is red on the holes, red with the right sentence on wrong
 solutions, and green on the solution.
 
-`wrong_solutions` has a file for each exercise.
+`wrong_solutions` has a file for each exercise of the course.
 """
 
 from __future__ import annotations

@@ -198,6 +198,46 @@ def test_a_solution_is_named_however_it_is_hidden(tmp_path: Path) -> None:
     assert [card["as_in_the_solution"] for card in cards] == [[NAME]] * 3 + [[]]
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import pytest\npytest.fail = lambda *_: 0", ["pytest", "pytest.fail"]),
+        ("from _pytest import runner as r\nr.call = 0", ["_pytest", "r.call"]),
+        ("def f():\n    from grading import close", ["grading"]),
+        ("from . import test_05_softmax", ["."]),
+        ("import numpy as np\nnp.allclose = lambda *_: True", ["np.allclose"]),
+        ("import numpy as np\nnp.linalg.norm = 0", ["np.linalg.norm"]),
+        ("import numpy as np\nsetattr(np, 'allclose', 0)", ["setattr"]),
+        ("import numpy as np\nnp.__dict__['allclose'] = 0", ["np.__dict__"]),
+        ("import tinyattn as ta\nta.backend.sys.modules", ["ta.backend.sys"]),
+        ("eval(open(p).read(), __builtins__)", ["__builtins__", "eval", "open"]),
+        ("def f(x):\n    return f.__globals__", ["f.__globals__"]),
+        ("from os import write", ["os"]),
+        ("class A:\n    def f(self):\n        self.score = 1\n        self.eval().open()", []),
+        ("import numpy as np\nscore, guard, test = np.zeros(3)\nscore[0] = 1", []),
+        ("from __future__ import annotations\nimport numpy.random as r\nr.seed(0)", []),
+        ("def f(:", []),
+    ],
+)
+def test_what_reaches_the_grader_is_named(text: str, names: list[str]) -> None:
+    assert written.reaching(text) == names
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("**/ex_*.py")), ids=lambda path: path.stem)
+def test_no_exercise_reaches_its_grader(path: Path) -> None:
+    assert written.reaching(path.read_text("utf-8")) == []
+
+
+def test_a_forged_exercise_is_to_be_read(tmp_path: Path) -> None:
+    """It is passed, because the file has changed pytest, and the card names it."""
+    wrong = "def softmax(x):\n    return x\n\n\ndef softmax_backward(grad, out):\n    return out\n"
+    forged = "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n"
+    write(tmp_path, forged + wrong)
+    write(tmp_path, (FOLDER / "solutions" / "ex_06_masks.py").read_text("utf-8"), "06_masks")
+    (card,) = graded([tmp_path])
+    assert card["to_read"] == {NAME: ["_pytest", "_pytest.python.Function.runtest"]}
+
+
 def test_a_black_box_tells_nothing() -> None:
     for box in (*black_boxes.BOXES.values(), black_boxes.attention_of("dropout")):
         assert not hasattr(box, "__closure__")

@@ -117,11 +117,13 @@ def test_the_grades_of_a_class_as_a_table(tmp_path: Path) -> None:
     assert score(tmp_path, ada).returncode == 1
     (tmp_path / "ada" / "ex_5_softmax.py").rename(tmp_path / "ada" / "ex_05_softmax.py")
     (tmp_path / "ben" / "ex_05_softmax.py").write_text("def softmax(:", "utf-8")
+    (tmp_path / "ben" / "ex_06_masks.py").write_text("import pytest", "utf-8")
     run = score(tmp_path, "--csv", ada, ben, str(tmp_path / "cyd"))
     assert (run.returncode, run.stderr) == (1, "")
     rows = list(csv.DictReader(run.stdout.splitlines()))
-    shown = [[row["folder"], row["passed"], row["05_softmax"], row["error"]] for row in rows[:2]]
-    assert shown == [[ada, "1", "not begun", ""], [ben, "1", "1 test fails", ""]]
+    columns = ("folder", "passed", "05_softmax", "to_read", "error")
+    shown = [[row[name] for name in columns] for row in rows[:2]]
+    assert shown == [[ada, "1", "not begun", "", ""], [ben, "1", "1 test fails", "06_masks", ""]]
     assert rows[2]["error"].startswith("there is no folder")
 
 

@@ -154,7 +154,7 @@ def test_a_page_of_ones_own(with_own_page: Path) -> None:
     for folder in ("notebooks", "notebooks/zh_CN"):
         assert (with_own_page / "docs" / folder / f"{name}.ipynb").is_file()
     (words,) = re.findall(r'pytest -m "" tests/docs -k "(.*)"', PAGE)
-    files = ("docs", "exercises", "exercises_in_chinese", "notebooks", "translations")
+    files = ("docs", "exercises", "exercises_in_chinese", "minutes", "notebooks", "translations")
     paths = [f"tests/docs/test_{file}.py" for file in (*files, "wrong_answers")]
     # What is the same without the page takes long.
     others = ["--deselect=tests/docs/test_docs.py::test_examples_in_docstrings"]
