@@ -276,7 +276,8 @@ def pages_of_files(app):
             continue  # so that a build without changes takes seconds
         language = {".py": "python", ".cu": "cuda", ".h": "c"}.get(path.suffix, "text")
         code = app.builder.highlighter.highlight_block(path.read_text("utf-8"), language)
-        yield f"files/{name}", {"title": name, "body": f"<h1>{name}</h1>{code}"}, "page.html"
+        title = name.replace("/", "/<wbr>")  # where a telephone may break it
+        yield f"files/{name}", {"title": name, "body": f"<h1>{title}</h1>{code}"}, "page.html"
 
 
 OFTEN = 100  # words of a page whose number the search knows

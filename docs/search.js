@@ -102,3 +102,7 @@ function sectionTitle(page, anchor) {
   );
   return `${titles[page]} > ${title}`;
 }
+
+// The piece of a page below a result begins with its text, and not with the links to the other language.
+const textOf = Search.htmlToText;
+Search.htmlToText = (html, anchor) => textOf(html.replace(/<nav class="language">[^]*?<\/nav>/, ""), anchor);

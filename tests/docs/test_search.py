@@ -93,3 +93,15 @@ def test_words_of_the_search_belong_to_pages():
     words = [word.lower() for found in WORDS.values() for word in found]
     twice = {word for word in words if words.count(word) > 1}
     assert not twice
+
+
+def test_what_a_result_shows_begins_with_the_text_of_its_page():
+    racer = pytest.importorskip("py_mini_racer", reason="mini-racer is not installed")
+    engine = racer.MiniRacer()
+    engine.eval("var Search = { htmlToText: (html, anchor) => html + anchor };")
+    engine.eval((DOCS / "search.js").read_text("utf-8"))
+    template = (DOCS / "_templates" / "page.html").read_text("utf-8")
+    nav = re.search(r"<nav .*?>", template)[0]
+    page = f"<article>{nav}\n<a>中文</a>\n</nav><h1>Masks</h1>"
+    shown = engine.eval(f"Search.htmlToText({json.dumps(page)}, '#here')")
+    assert shown == "<article><h1>Masks</h1>#here"
