@@ -79,9 +79,9 @@ class Mask(Tensor):
         return joined(xor, self, other)
 
     # `mask &= other` gives `mask` a new value, because the joined mask may be larger.
-    __rand__ = __iand__ = __and__
-    __ror__ = __ior__ = __or__
-    __rxor__ = __ixor__ = __xor__
+    __rand__ = __iand__ = __and__  # type: ignore[assignment]
+    __ror__ = __ior__ = __or__  # type: ignore[assignment]
+    __rxor__ = __ixor__ = __xor__  # type: ignore[assignment]
 
     def __invert__(self) -> Mask:
         return mask_of(~self._data)

@@ -176,6 +176,15 @@ def test_numpy_arrays_on_the_left_give_tensors(operator: str) -> None:
     assert isinstance(flipped, ta.Tensor)
 
 
+def test_logic_takes_a_number_or_a_list_on_either_side() -> None:
+    b, i = ta.tensor([True, False]), ta.tensor([1, 6])
+    for made, expected in (
+        (True & b, [True, False]), (True | b, [True, True]), (True ^ b, [False, True]),
+        (5 & i, [1, 4]), (5 | i, [5, 7]), (5 ^ i, [4, 3]), ([True, True] & b, [True, False]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(made.numpy(), expected)
+
+
 def test_numpy_functions_refuse_tensors() -> None:
     """They would lose the graph. `np.add` is what NumPy calls for `array + x`, which is ours."""
     x = leaf([1.0, 2.0])

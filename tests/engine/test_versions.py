@@ -351,6 +351,38 @@ def test_data_is_an_array_for_everything_else() -> None:
     equal(ta.tensor(x.data), x.numpy())
     with pytest.raises(DtypeError, match="mask"):
         x[np.ma.array([0, 1], mask=[True, False])]
+    assert np.sum(x.data, where=(x > 2).data) == np.add.reduce([3.0, 4.0], where=(i > -1).data) == 7
+    assert type(pickle.loads(pickle.dumps(x.data))) is np.ndarray
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.relu, ta.exp, lambda x: F.linear(x, x), F.gelu])
+def test_data_is_an_array_for_functions_too(function: Callable[[Any], Any]) -> None:
+    x = ta.tensor([[1.0, -2.0], [3.0, 4.0]])
+    for given in (x.data, x.data.copy(), x.data.T.T):
+        made = function(given)
+        assert type(made) is np.ndarray
+        np.testing.assert_array_equal(made, function(x).numpy())
+    with pytest.raises(DtypeError, match="mask"):
+        function(np.ma.array([[0.0, 1.0]], mask=[[True, False]]))
+
+
+def test_an_op_of_a_user_gets_arrays_of_numpy() -> None:
+    kinds = []
+
+    @ta.op
+    def times(x, y):
+        kinds.extend([type(x), type(y)])
+        return x * y
+
+    @times.vjp("y")
+    def _(grad, x):
+        kinds.append(type(x))
+        return grad * x
+
+    w = leaf([1.0, 2.0])
+    times(ta.tensor([3.0, 4.0], dtype=ta.float64).data, w).backward(cotangent())
+    equal(w.grad, np.array([3.0, 4.0]) * COTANGENT)
+    assert kinds == [np.ndarray] * 3
 
 
 @pytest.mark.parametrize("kind", ["data", "memmap"])

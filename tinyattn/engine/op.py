@@ -81,7 +81,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         call = unwrapped(args, spec.must_fit)
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
-            check_first(spec, args, len(other_positions))
+            check_first(spec, args, arrays[0], len(other_positions))
         try:
             if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
@@ -146,8 +146,8 @@ def result_tensor(
     node = None
     if grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
         for i in other_positions:
-            if isinstance(args[i], ndarray) or type(args[i]) in array_types:
-                arrays[i] = args[i].copy()  # because the caller may write to it later
+            if type(arrays[i]) in array_types:
+                arrays[i] = arrays[i].copy()  # because the caller may write to it later
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out)
@@ -172,19 +172,23 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
             if node is not None:
                 grad_positions.append(i)
         else:
-            is_number = must_fit is not None and isinstance(arg, NUMBERS)
-            arrays.append(number_beside(arg, args, must_fit) if is_number else arg)
+            if must_fit is not None and isinstance(arg, NUMBERS):
+                arg = number_beside(arg, args, must_fit)
+            elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
+                refuse_masked(arg)
+                arg = np.asarray(arg)
+            arrays.append(arg)
             parents.append(None)
             versions.append(NO_VERSION)
             other_positions.append(i)
     return arrays, parents, versions, grad_positions, other_positions
 
 
-def check_first(spec: Spec, args: tuple[Any, ...], others: int) -> None:
+def check_first(spec: Spec, args: tuple[Any, ...], first: Any, others: int) -> None:
     """TypeError for a first argument that is no Tensor. Arrays are taken if no argument is a
     Tensor, because a derivative rule runs on them; and NumPy's numbers, because it makes these of
     arrays without dimensions."""
-    is_plain = is_array(args[0]) or isinstance(args[0], np.generic)
+    is_plain = is_array(first) or isinstance(first, np.generic)
     if not is_plain or others < len(args):
         raise_no_tensor(spec, 0, args)
 

@@ -93,7 +93,7 @@ def rotary_embedding(
 @op
 def rotate_pairs(x: AnyTensor, turns: Array) -> AnyTensor:
     """Each pair (x_2j, x_2j+1) of a row, as a complex number, times one of turns (..., d / 2)."""
-    wide = turns.real.dtype  # float32 at least
+    wide = np.result_type(x.dtype, np.float32)
     pairs = in_c_order(x).astype(wide, copy=False).view(turns.dtype)
     return (pairs * turns).view(wide).astype(x.dtype, copy=False)
 

@@ -167,14 +167,9 @@ class Operators(Conversions):
 
     # Logic of booleans, and of the bits of integers
 
-    __and__ = arithmetic.logical_and
-    __rand__ = reflected(arithmetic.logical_and)
-
-    __or__ = arithmetic.logical_or
-    __ror__ = reflected(arithmetic.logical_or)
-
-    __xor__ = arithmetic.logical_xor
-    __rxor__ = reflected(arithmetic.logical_xor)
+    __and__ = __rand__ = arithmetic.logical_and
+    __or__ = __ror__ = arithmetic.logical_or
+    __xor__ = __rxor__ = arithmetic.logical_xor
 
     __invert__ = arithmetic.logical_not
 

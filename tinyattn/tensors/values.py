@@ -23,6 +23,7 @@ class ReadOnlyArray(np.ndarray):
         self, function: Any, method: str, *inputs: Any, **options: Any
     ) -> Any:
         """NumPy's functions, which `x.data -= y` is one of, give plain arrays."""
+        options = {name: plain_array(x) for name, x in options.items()}  # such as where=
         if out := options.get("out"):
             options["out"] = tuple(plain_array(changeable(x)) for x in out)
         if any(isinstance(x, TensorBase) for x in inputs):
@@ -34,6 +35,9 @@ class ReadOnlyArray(np.ndarray):
 
     def __repr__(self) -> str:
         return repr(plain_array(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # a file of pickle can be read without tinyattn
+        return plain_array(self).__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         if not hasattr(TensorBase.tensor_class, name):
