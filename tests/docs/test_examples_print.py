@@ -14,7 +14,9 @@ PROGRAMS = [
     path.relative_to(ROOT).as_posix()
     for folder in ("examples", "docs", "benchmarks", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if "argparse.ArgumentParser(" in (text := path.read_text("utf-8")) and "__main__" in text
+    if "_build" not in path.parts  # copies beside the site, which have nothing beside them
+    and "argparse.ArgumentParser(" in (text := path.read_text("utf-8"))
+    and "__main__" in text
 ]
 WITHOUT_STDOUT = """
 import runpy, sys

@@ -31,7 +31,7 @@ def cells_of(page: str) -> dict:
     text = (DOCS / "course" / page).read_text("utf-8")
     for cell in re.findall(r"```\{code-cell\}\n(.*?)```", text, re.DOTALL):
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(re.sub(r"^:.*\n", "", cell), page, "exec"), namespace)
+            exec(compile(re.sub(r"^(:.*\n)+", "", cell), page, "exec"), namespace)
     return namespace
 
 

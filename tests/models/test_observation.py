@@ -291,7 +291,7 @@ def test_what_page_20_has_recorded():
     pytest.importorskip("tokenizers")
     page = (DOCS / "course" / "20_language_model.md").read_text("utf-8")
     recorded: dict = {}
-    for cell in re.findall(r"```\{code-cell\}\n(?::tags[^\n]*\n)?(.*?)```", page, re.DOTALL):
+    for cell in re.findall(r"```\{code-cell\}\n(?::[^\n]*\n)*(.*?)```", page, re.DOTALL):
         exec(compile(cell, "20_language_model.md", "exec"), recorded)
     path = next(Path(PUBLISHED.submodule_search_locations[0]).glob("*.gguf"))
     model = CausalLM.from_gguf(path)
