@@ -76,8 +76,11 @@ class Values(TensorBase):
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
         Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError that says what to write.
         """
-        array = read_only(self._data)
-        return array.view(ReadOnlyArray) if type(array) is np.ndarray else array
+        if type(self._data) is not np.ndarray:
+            return self._data  # CuPy has no read-only views
+        array = self._data.view(ReadOnlyArray)
+        array.setflags(write=False)
+        return array
 
     @data.setter
     def data(self, value: Any) -> None:
