@@ -284,7 +284,7 @@ def test_a_leaf_used_many_times_gets_the_sum(uses: int, value: Any) -> None:
             total = total + function(x)
         total.backward(ta.tensor(np.full(total.shape, -0.5)))
         equal(x.grad, np.full(x.shape, -0.5 * slope * uses))
-        assert isinstance(x.grad.data, np.ndarray)
+        assert type(x.grad._data) is np.ndarray  # no number of NumPy
 
 
 def test_keeping_what_a_rule_was_given_does_no_harm() -> None:

@@ -77,7 +77,7 @@ class Values(TensorBase):
         Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError that says what to write.
         """
         if type(self._data) is not np.ndarray:
-            return self._data  # because CuPy has no views that are read-only
+            return self._data  # CuPy has no read-only views
         array = self._data.view(ReadOnlyArray)
         array.setflags(write=False)
         return array
