@@ -84,14 +84,16 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     ]);
   });
   // The name of a function or a class, such as clip_grad_norm_, is in the reference.
-  for (const term of new Set(query.toLowerCase().trim().split(/\s+/)))
-    for (const result of Search.performObjectSearch(term, new Set([term]))) {
+  for (const word of new Set(query.toLowerCase().trim().split(/\s+/))) {
+    const term = word.split(".").at(-1); // F.masked_softmax is tinyattn.functional.masked_softmax
+    for (const result of term ? Search.performObjectSearch(term, new Set([term])) : []) {
       const isWhole = result[1].toLowerCase().split(".").at(-1) === term;
-      const isCode = /[_.]/.test(term);
+      const isCode = /[_.]/.test(word);
       if (!isWhole && !isCode) continue;
       result[4] = isWhole && isCode ? 200 : isWhole ? 15 : 5;
       results.push(result);
     }
+  }
   return results.sort(_orderResultsByScoreThenName);
 };
 
