@@ -146,7 +146,7 @@ unknown
 def test_a_chinese_notebook_has_all_words_of_its_page(name):
     page = NOTEBOOKS.pages()[name]
     text = NOTEBOOKS.source_of(page, NOTEBOOKS.CHINESE)
-    # Alternative texts are options of cells: the site has them, and a notebook has no place for them.
+    # Alternative texts are options of cells, which a notebook has no place for.
     lines = re.findall(r"^:(?:alt:)?\s+(.*)$", page.read_text("utf-8"), re.MULTILINE)
     for english, chinese in NOTEBOOKS.messages_of(page).items():
         assert chinese in text or english in " ".join(lines), english
