@@ -184,6 +184,10 @@ def test_a_model_with_lora_is_refused_before_anything_changes():
     assert_equal(model(ids).numpy(), before)
     nn.LoRA.merge_all(model)
     assert model.quantize().is_quantized
+    nn.LoRA.insert(model, ("W_q", "w_1"), rank=2)
+    # What the error advises is possible: merge_all takes no int8 weights.
+    with pytest.raises(RuntimeError, match="if its weights are floating numbers, after nn.LoRA"):
+        model.quantize()
 
 
 def test_a_linear_in_two_places_stays_one_and_one_of_its_own_kind_is_refused():

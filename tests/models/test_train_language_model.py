@@ -148,8 +148,12 @@ def test_a_published_model_is_taught(program, capsys):
         assert before.keys() == after.keys()
         changed = {k for k in before if not np.array_equal(before[k].numpy(), after[k].numpy())}
         assert ("transformer.wte.weight" in changed or "wte.weight" in changed) != bool(options)
-    said = complaint(program, capsys, "text.txt", "--from", "first", "--width", "8", "--out", "x")
-    assert said.endswith("--from says the sizes of the model: leave out --width")
+    program("text.txt", "--out", "second", "--resume", "--steps", "4")
+    assert len(ta.load("second/checkpoint.safetensors")["losses"]) == 4
+    start = ["text.txt", "--from", "first", "--out", "x"]
+    for option, value in {"width": "8", "kind": "llama", "dropout": "0.1", "words": "300"}.items():
+        said = complaint(program, capsys, *start, f"--{option}", value)
+        assert said.endswith(f"--from says what the model is: leave out --{option}")
 
 
 @pytest.mark.extended
