@@ -196,6 +196,8 @@ def test_a_loader_shuffles_anew_and_needs_no_workers() -> None:
         (lambda: DataLoader([1], shuffle=True, sampler=[0]), ValueError, "one order only"),
         (lambda: DataLoader([1], batch_size=2, batch_sampler=[[0]]), ValueError, "without batch_s"),
         (lambda: DataLoader([1], sampler=[0], batch_sampler=[[0]]), ValueError, "one order only"),
+        (lambda: DataLoader([1], batch_sampler=[[0]], drop_last=True), ValueError, "without batch"),
+        (lambda: DataLoader([1], batch_sampler=[[0]], shuffle=True), ValueError, "one order only"),
         (lambda: DataLoader(IterableDataset(), shuffle=True), ValueError, "one order only"),
         (lambda: DataLoader([1], batch_size=0), ta.errors.ShapeError, "batch_size must be"),
         (lambda: list(DataLoader([(1, 2), (3,)], 2)), ta.errors.ShapeError, "1 fields and a tuple"),

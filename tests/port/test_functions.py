@@ -230,7 +230,8 @@ def test_every_name_has_a_row() -> None:
     )
     assert set(BOTH) | DRAWN == functions & of_tensors
     in_place = {f"{name}_" for name in IN_PLACE}
-    assert in_place | set(METHODS) | {"is_cuda"} == of_tensors - functions
+    asked = {"is_cuda", "is_sparse", "is_meta", "is_quantized", "is_nested"}
+    assert in_place | set(METHODS) | asked == of_tensors - functions
 
 
 @pytest.mark.parametrize("name", ["nonzero", "where", "isinf"])
@@ -245,6 +246,21 @@ def test_functions(torch: Any, name: str, args: Any, options: Any, dtype: str) -
     if name in ("int", "short"):
         pytest.skip("PyTorch has a dtype of this name")
     compare(lambda t, *a, **o: getattr(t, name)(*a, **o), torch, args, options, dtype)
+
+
+def of_integers() -> list[Any]:
+    """The rows of functions that get integers."""
+    rows = cases(BOTH | FUNCTIONS)
+    return [row for row in rows if any(x is I2 or x is J2 for x in row.values[1])]
+
+
+@pytest.mark.parametrize("small", ["int8", "int32"])
+@pytest.mark.parametrize(("name", "args", "options"), of_integers())
+def test_functions_of_small_integers(
+    torch: Any, name: str, args: Any, options: Any, small: str
+) -> None:
+    args = tuple(x.astype(small) if x is I2 or x is J2 else x for x in args)
+    compare(lambda t, *a, **o: getattr(t, name)(*a, **o), torch, args, options, "float64")
 
 
 # What a hint calls an argument, if it has another name there.
