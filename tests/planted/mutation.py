@@ -58,7 +58,7 @@ def run_pytest(root: Path, kernels: str, output: str, tests: list[str]) -> None:
     with open(output, "wb") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    os.setsid()  # so that processes of the tests can be ended with it
+    os.setpgid(0, 0)  # so that processes of the tests can be ended with it
     os.chdir(root)
     sys.path[0] = os.environ["PYTHONPATH"] = str(root)
     os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = kernels
