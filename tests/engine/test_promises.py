@@ -557,3 +557,11 @@ def test_starting_values_have_the_deviation_of_their_formula():
         (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
     ):
         assert abs(fill(ta.zeros(400, 100)).std().item() / expected - 1) < 0.03
+
+
+def test_a_sequence_of_matrices_is_masked_by_its_positions():
+    x = r(2, 3, 3, 2)
+    found = F.sequence_mask(x, [1, 2], value=-1.0).numpy()
+    for b, length in enumerate([1, 2]):
+        assert (found[b, :length] == x.numpy()[b, :length]).all()
+        assert (found[b, length:] == -1).all()

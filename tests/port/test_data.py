@@ -131,7 +131,7 @@ def test_datasets_of_datasets(torch: Any) -> None:
         joined[3]
 
 
-@pytest.mark.parametrize("lengths", [[4, 7], [0.5, 0.5], [0.8, 0.1, 0.1], [0.3, 0.3]])
+@pytest.mark.parametrize("lengths", [[4, 7], [0.5, 0.5], [0.8, 0.1, 0.1], [0.25] * 4, [0.3, 0.3]])
 def test_random_split(torch: Any, lengths: list[float]) -> None:
     if sum(lengths) == 0.6:
         with pytest.raises(ValueError, match="lengths must add up to the 11 samples"):

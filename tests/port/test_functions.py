@@ -628,3 +628,20 @@ def test_an_empty_vector_is_joined_to_any_shape(torch: Any) -> None:
         ShapeError, match=r"tensor 1 has shape \(2, 3, 4\), which differs from \(0, 1\)"
     ):
         ours.cat([ours.zeros(0, 1), ours.ones(2, 3, 4)])
+
+
+def test_a_new_tensor_takes_the_dtype_that_is_asked_for() -> None:
+    x = ours.ones(2)
+    for name in ("new_zeros", "new_ones", "new_empty"):
+        assert getattr(x, name)(3).dtype == ours.float32
+        assert getattr(x, name)(3, dtype=ours.int64).dtype == ours.int64
+    assert x.new_full((3,), 2, dtype=ours.float64).dtype == ours.float64
+    assert x.new_tensor([1.5], dtype=ours.float16).dtype == ours.float16
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_both_sides_of_a_rounded_quotient_have_a_gradient_of_0(torch: Any, mode: str) -> None:
+    for library in (ours, torch):
+        x, y = (library.tensor([3.5, -2.0], requires_grad=True) for _ in range(2))
+        library.div(x, y, rounding_mode=mode).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist() == [0, 0]
