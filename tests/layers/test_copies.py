@@ -221,7 +221,7 @@ def test_the_sizes_of_a_layer_are_those_of_its_weight(make, names):
     for module in (make(), copy.deepcopy(make()), pickle.loads(pickle.dumps(make()))):
         assert sorted(getattr(module, name) for name in names) == [2, 3]
         for name in names:
-            with pytest.raises(AttributeError, match=r"are those of its weight \(\d, \d\): assign"):
+            with pytest.raises(AttributeError, match="has no setter"):
                 setattr(module, name, 7)
             with pytest.raises(AttributeError):
                 delattr(module, name)
