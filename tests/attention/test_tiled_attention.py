@@ -71,6 +71,7 @@ ONE_QUERY = {
     "plain": {},
     "padded": {"valid_lens": [3, 40, 0]},
     "mask": {"mask": np.random.default_rng(2).uniform(size=(3, 40)) < 0.4},
+    "nothing": {"mask": np.arange(3)[:, None] > np.arange(2, 42) % 2},
     "window": {"is_causal": True, "window": 7, "past": 39},
     "window and mask": {
         "is_causal": True, "window": 20, "past": 39,

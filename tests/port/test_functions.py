@@ -462,7 +462,7 @@ def test_devices() -> None:
     for wrong in ("cuda:1", 1, "mps", "cpu:1", "cuda:x"):
         with pytest.raises(DeviceError, match='device must be "cpu" or "cuda"'):
             ours.device(wrong)
-    with pytest.raises(AttributeError, match="'device' of .* has no setter"):
+    with pytest.raises(AttributeError, match=r"'device' of .* has no setter"):
         ours.ones(2).device = "cpu"  # type: ignore[misc]
     assert not ours.backends.mps.is_available()
     ours.backends.cudnn.deterministic = True

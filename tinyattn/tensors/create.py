@@ -304,10 +304,8 @@ def like(
 ) -> Tensor:
     """What `make` makes in the shape of `x`, with its dtype and device where none is given."""
     x = any_tensor(x, f"x of {make.__name__}_like")
-    dtype = x.dtype if dtype is None else dtype
-    return make(
-        x.shape, *value, dtype=dtype, device=device or x.device, requires_grad=requires_grad
-    )
+    dtype, device = x.dtype if dtype is None else dtype, device or x.device
+    return make(x.shape, *value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def zeros_like(
