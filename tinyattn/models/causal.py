@@ -326,7 +326,7 @@ class CausalLM(Published):
                 config = files.checked_config(config)
             parts = parts_of(config, GGUF, len(file.places))
             make = partial(cls, config)
-            model = filled(make, put_in_one_memory, parts, file.places, file.array, path, "header")
+            model = filled(make, put_in_one_memory, parts, file.places, path, "header", file.array)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model.special_words = files.gguf_words(file.settings)
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
@@ -345,8 +345,7 @@ class CausalLM(Published):
         config = files.with_end_ids(config, Path(folder))
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
-        make, read = partial(cls, config), lambda key: state.pop(key)._data
-        model = filled(make, put_in_one_memory, parts, state, read, path)
+        model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
             model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
         model.chat_template, model.special_words = files.chat_settings(Path(folder))

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import check_size
+from ..base.checks import check_number, check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
-from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
+from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers, parsed
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -40,7 +40,6 @@ MODEL_SETTINGS: dict[str, tuple[Any, ...]] = {
     "model_type": ("SentenceTransformer",),
 }
 LENGTHS = "sentence_bert_config.json"
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Settings of Transformer: () is for any value, because it is read elsewhere or changes no point.
 TRANSFORMER: dict[str, tuple[Any, ...]] = {
@@ -150,22 +149,12 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
     head: list[nn.Module] = []
     for kind, folder in modules:
         if kind == "Normalize":
-            check_places(folder)
             head.append(Normalize())
         else:
             dense = read_dense(folder, width)
             head.append(dense)
             width = len(dense.linear.weight)
     return head
-
-
-def check_places(folder: Path) -> None:
-    """A Normalize divides the points, and no vectors of tokens."""
-    path = folder / "config.json"
-    settings = read_json(path) if is_there(path) else {}
-    with naming(path):
-        names = {"module_input_name", "module_output_name"} & set(settings)
-        check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
 
 
 def read_dense(folder: Path, width: int) -> Dense:
@@ -198,7 +187,7 @@ def read_dense(folder: Path, width: int) -> Dense:
     file = weights_of(folder)
     state = load_tensors(file)
     make = partial(Dense, width, n_out, bias, activation)
-    return filled(make, lambda _: None, parts, state, lambda key: state[key]._data, file)
+    return filled(make, lambda _: None, parts, state, file)
 
 
 def read_model_settings(folder: Path) -> dict[str, Any]:
@@ -220,18 +209,13 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     default = settings.get("default_prompt_name")
     if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
         raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r:.60}")
-    similarity = settings.get("similarity_fn_name")
-    if similarity is not None and similarity not in SIMILARITIES:
-        raise ValueError(
-            f"similarity_fn_name must be one of {SIMILARITIES}, got {similarity!r:.60}"
-        )
     size = settings.get("truncate_dim")
     if size is not None:
         check_size("truncate_dim", size)
     return {
         "prompts": dict(prompts),
         "default_prompt_name": default,
-        "similarity_fn_name": similarity or "cosine",
+        "similarity_fn_name": settings.get("similarity_fn_name") or "cosine",
         "truncate_dim": size,
     }
 
@@ -260,9 +244,9 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
     config = read_json(file) if is_there(file) else {}
-    if TOKENIZER[2] in files:
-        special = read_json(folder / TOKENIZER[2])
-        check_special_tokens(folder, special)
+    if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
+        with naming(special := folder / TOKENIZER[2]):
+            checked_config(read_json(special))
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
     with naming(folder / TOKENIZER[0]):
@@ -270,16 +254,9 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
     with naming(file):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
-            length = positions if most is None else whole("model_max_length", most)
+            length = positions if most is None else check_number("model_max_length", most, 2)
         files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], words, config, lower)
-    return files, min(length, positions)
-
-
-def whole(name: str, value: Any) -> int:
-    """An integer that may be written as 1e30, which stands for no limit."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return check_size(name, value, 2)
+    return files, int(min(length, positions))  # 1e30 stands for no limit
 
 
 def write_modules(folder: Path, model: Any) -> None:
