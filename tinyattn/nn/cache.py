@@ -179,21 +179,11 @@ class Cache:
         before = [(part, part.stored, part.past) for part in self.parts()]
         try:
             yield
-        except BaseException as error:
+        except BaseException:
             # The first layers have stored keys and values of a refused call.
             for part, stored, past in before:
                 part.stored, part.past = stored, past
-            if isinstance(error, Exception) and type(error) in (ValueError, IndexError):
-                raise explained(error, "a cache gives new positions, and masks of all") from error
             raise
-
-
-def explained(error: Exception, given: str) -> ShapeError:
-    """What to raise in place of an error of Python or NumPy that ended a layer of a user."""
-    return ShapeError(
-        f"{given}: every part of a layer has to take these, as nn.MultiHeadedAttention does, and "
-        f"one ended with {type(error).__name__}: {error}"
-    )
 
 
 def layer_caches_of(cache: Any, layers: int) -> list[LayerCache]:

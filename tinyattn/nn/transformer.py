@@ -14,7 +14,7 @@ from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import Cache, KeyValueCache, LayerCache, explained, layer_cache_of, layer_caches_of
+from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
@@ -290,12 +290,7 @@ class Encoder(Stack):
         if not skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
-        packed = F.pack_padded_sequence(x, valid_lens)  # a wrong length is no fault of a layer
-        try:
-            packed = self.run_layers(packed, **options)
-        except (ValueError, IndexError) as error:
-            given = "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens"
-            raise explained(error, given) from error
+        packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
 
