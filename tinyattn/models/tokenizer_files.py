@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..base.checks import describe, optional_package
+from ..base.checks import optional_package
 from ..errors import CheckpointError
 from .settings import check_kind, check_known
 
@@ -78,18 +78,6 @@ def checked_config(config: dict[str, Any]) -> None:
     names = check_kind("model_input_names", config.get("model_input_names") or [], list)
     if names and not all(name in names for name in ("input_ids", "attention_mask")):
         raise ValueError(f"model_input_names must have attention_mask here, got {names!r:.60}")
-
-
-def parsed(content: bytes) -> dict[str, Any]:
-    """What tokenizer.json says, with a model in it."""
-    try:
-        tokenizer = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the file is damaged: {error}") from None
-    if not isinstance(tokenizer, dict):
-        raise ValueError(f"the file must hold an object, got {describe(tokenizer)}")
-    check_kind("model", tokenizer.get("model"), dict)
-    return tokenizer
 
 
 def normalized(
