@@ -558,7 +558,7 @@ PACKED: list[Bad] = [
         "packed rows in an encoder, without lengths",
         lambda w: w.encoder(ones(3, 4)),
         ShapeError,
-        r"x \(B, N, 4\), got \(3, 4\); packed, \(N, 4\), it takes valid_lens",
+        r"\(B, N, D\), got shape \(3, 4\); packed, \(N, D\), they take valid_lens",
     ),
     (
         "packed rows in an encoder, of another sum",
@@ -570,7 +570,7 @@ PACKED: list[Bad] = [
         "another width where padding is skipped",
         lambda w: w.encoder(ones(2, 3, 5), valid_lens=[1, 2]),
         ShapeError,
-        r"takes x \(B, N, 4\), got \(2, 3, 5\)",
+        r"takes inputs of shape \(..., 4\), got \(3, 5\)",
     ),
     (
         "a mask and lengths where padding is skipped",

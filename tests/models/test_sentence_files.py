@@ -153,7 +153,7 @@ def test_prompts_are_taken(folder, pooling):
     model = models.SentenceEncoder.from_pretrained(folder)
     expected = exact_pooling(model.tokenize(with_prompt), [pooling])
     assert np.abs(model.encode(texts) - expected).max() < 1e-5
-    assert np.abs(model.encode(texts, prompt="") - expected).max() > 1e-2
+    assert np.abs(model.encode(texts, prompt="") - expected).max() > 1e-3
     for options, message in {
         "both": ({"prompt": "a", "prompt_name": "query"}, "not both"),
         "unknown": ({"prompt_name": "passage"}, r"one of \['query'\], got 'passage'"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import functional as F
 from ..base.checks import check_size, check_type
-from ..errors import MaskError, ShapeError
+from ..errors import MaskError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
@@ -164,7 +164,6 @@ class EncoderLayer(Module):
         cache: LayerCache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        check_x(x, self.size, valid_lens)
         if cache is not None and not is_causal:
             raise ValueError(
                 "an encoder with a cache takes is_causal=True, because earlier positions would "
@@ -190,13 +189,6 @@ def check_parts(owner: str, **parts: Any) -> None:
         feeds = isinstance(part, (PositionwiseFeedForward, SwiGLU))
         if isinstance(part, Attention) if name == "feed_forward" else feeds:
             raise TypeError(f"{owner} takes attention before feed_forward: exchange them")
-
-
-def check_x(x: Tensor, size: int, valid_lens: ArrayLike | None) -> None:
-    packed = float_tensor(x, "x").ndim == 2 and valid_lens is not None
-    if not (packed or x.ndim == 3) or x.shape[-1] != size:
-        hint = f"; packed, (N, {size}), it takes valid_lens" if x.ndim == 2 else ""
-        raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
 
 
 def attention_options(
@@ -289,7 +281,6 @@ class Encoder(Stack):
         options = attention_options(mask, valid_lens, is_causal, cache, positions)
         if not skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
-        check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
         packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
