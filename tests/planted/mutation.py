@@ -7,10 +7,10 @@
     python mutation.py --again             those that survived last time; corrects the result
     python mutation.py --jobs 2            two at a time
 
-Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
-green the core of the tests follows, which `pytest` alone runs, and a fault that survives that is
-printed: a test is missing. A fault that makes a test hang counts as noticed, but is printed and
-listed too, since a machine that is merely slow looks the same.
+Each fault is planted alone, in a copy of the tree, and the tests named with it run. Those that stay
+green are planted once more at the end, with the core of the tests, which `pytest` alone runs. A
+fault that survives that is printed: a test is missing. A fault that makes a test hang counts as
+noticed, but is printed and listed too, since a machine that is merely slow looks the same.
 
 Python starts once, and each run of pytest is a fork of a process that has imported the packages,
 because importing them takes longer than most of the tests.
@@ -100,13 +100,12 @@ class Tree:
                 raise ValueError(f"{fault}: {shlex.join(tests)}\n{text[-1600:]}")
             return SURVIVED
 
-    def plant(self, fault: Fault) -> str:
+    def plant(self, fault: Fault, tests: list[str]) -> str:
         path = self.root / fault.file
         original, times = path.read_bytes(), path.stat()
         path.write_text(fault.planted(self.root), encoding="utf-8")
         try:
-            found = self.outcome(fault, shlex.split(fault.first))
-            return self.outcome(fault, CORE) if found == SURVIVED else found
+            return self.outcome(fault, tests)
         finally:
             path.write_bytes(original)
             # Numba and Python take a file with the old time and size for the old file.
@@ -171,9 +170,9 @@ def main() -> None:
         for job in range(options.jobs):
             trees.put(Tree(Path(folder, str(job))))
 
-        def plant(fault: Fault) -> str:
+        def plant(fault: Fault, tests: list[str]) -> str:
             tree, before = trees.get(), time.monotonic()
-            found[fault] = word = tree.plant(fault)
+            found[fault] = word = tree.plant(fault, tests)
             trees.put(tree)
             return f"{word:8} {time.monotonic() - before:5.1f} s  {fault}"
 
@@ -184,8 +183,12 @@ def main() -> None:
                 f"pytest -x {shlex.join(tests)}"
             )
         trees.put(tree)
-        for number, line in enumerate(pool.map(plant, faults), 1):
+        named = [shlex.split(fault.first) for fault in faults]
+        for number, line in enumerate(pool.map(plant, faults, named), 1):
             print(f"{number:4} of {len(faults)}  {line}", flush=True)
+        left = [fault for fault in faults if found[fault] == SURVIVED]
+        for line in pool.map(plant, left, [CORE] * len(left)):
+            print(f"the core: {line}", flush=True)
     minutes = (time.monotonic() - start) / 60
     survivors = sum(word == SURVIVED for word in found.values())
     print(f"{1 - survivors / len(faults):.1%} of {len(faults)} noticed, in {minutes:.1f} minutes")
