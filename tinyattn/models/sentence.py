@@ -119,7 +119,6 @@ class SentenceEncoder(nn.Module):
         self,
         texts: Iterable[str],
         batch_size: int = 32,
-        show_progress: bool | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray:
@@ -128,8 +127,6 @@ class SentenceEncoder(nn.Module):
         texts: a list, or any other iterable of strings, such as a generator or an array.
         prompt: a string before each text; prompt_name: one of the model's prompts. By default the
             prompt that default_prompt_name names, if it does.
-        show_progress: a progress bar by tqdm; None shows one on a terminal if there are several
-            batches.
 
         Texts of similar lengths are computed together, because padding costs time. truncate_dim of
         the settings cuts the points here, and not in `embed`.
@@ -148,7 +145,7 @@ class SentenceEncoder(nn.Module):
         self.eval()
         try:
             with no_grad():
-                for start in with_progress(starts, show_progress):
+                for start in starts:
                     chosen = order[start : start + batch_size]
                     rows = [Tensor(tokens[i]) for i in chosen]
                     ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
@@ -231,15 +228,3 @@ def tokenizer_of(content: bytes, max_length: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer
-
-
-def with_progress(starts: range, show_progress: bool | None) -> Any:
-    if show_progress is False or (show_progress is None and len(starts) < 2):
-        return starts
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        if show_progress:
-            raise ImportError("a progress bar needs the package tqdm: pip install tqdm") from None
-        return starts
-    return tqdm(starts, unit="batch", disable=None if show_progress is None else False)
