@@ -49,7 +49,7 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     }
     return {
         **of_each,
-        **{name: [(x,)] for name in ("erf", "gelu", "gelu_tanh")},
+        **{name: [(x,)] for name in ("erf", "gelu", "gelu_tanh", "normal_cdf")},
         **{
             f"{name}_backward": [(grad, x)]
             for name in ("relu", "sigmoid", "silu", "gelu", "gelu_tanh", "log_softmax")

@@ -152,9 +152,9 @@ class CausalLM(Published):
         """Hidden states (..., hidden_size) -> scores (..., vocab_size)."""
         return F.linear(hidden, self.word.weight) if self.head is None else self.head(hidden)
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+    def new_cache(self, length: int = 0) -> Cache:
         """An empty cache; see `nn.Encoder.new_cache`."""
-        return self.encoder.new_cache(batch, length)
+        return self.encoder.new_cache(length)
 
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.

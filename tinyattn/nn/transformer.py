@@ -215,13 +215,12 @@ class Stack(Module):
         is_post = layer.sublayer[0].order == "post"
         self.norm = None if is_post else new_norm(layer._norm_layer, layer.size, layer._eps)
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+    def new_cache(self, length: int = 0) -> Cache:
         """An empty cache for the positions of one batch.
 
-        batch: how many samples it has, if that is to be checked. length: for how many positions
-        memory is reserved at once. If more come, the memory grows.
+        length: for how many positions memory is reserved at once. If more come, the memory grows.
         """
-        return Cache(len(self.layers), self.attends_memory, batch, length)
+        return Cache(len(self.layers), self.attends_memory, length)
 
     def run_layers(self, x: Tensor, *args: Any, cache: Cache | None = None, **options: Any) -> Any:
         if cache is None:

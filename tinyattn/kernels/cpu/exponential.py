@@ -28,18 +28,13 @@ Q1, Q2, Q3 = 1.675671668337489, 1.2043458972892669, 0.47064293605595736
 Q4, Q5 = 0.10223431326761516, 0.010373835625512579
 
 
-def left(*arrays: np.ndarray) -> Any:
-    """What a kernel leaves to the formula."""
-    return NotImplemented
-
-
-def for_float32(elements: Any, of_float64: Callable[..., Any] = left) -> Callable[..., Any]:
-    """A kernel that calls `elements` on float32 arrays, and `of_float64` on others."""
+def for_float32(elements: Any) -> Callable[..., Any]:
+    """A kernel that calls `elements` on float32 arrays, and leaves others to the formula."""
 
     of_float32 = of_elements(elements, 2.5)
 
     def kernel(*arrays: np.ndarray) -> Any:
-        return (of_float32 if arrays[0].dtype == np.float32 else of_float64)(*arrays)
+        return of_float32(*arrays) if arrays[0].dtype == np.float32 else NotImplemented
 
     return kernel
 
