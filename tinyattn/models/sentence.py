@@ -16,7 +16,6 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size, check_type, type_name
 from ..engine.grad_mode import no_grad
-from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
@@ -31,7 +30,7 @@ class SentenceEncoder(nn.Module):
 
     files: by name, the bytes of tokenizer.json and of the files beside it, for `save_pretrained`.
     max_length: longer texts are cut to so many tokens.
-    pooling: "mean", "cls" (the first hidden state) or "max", or several, whose results are joined.
+    pooling: "mean", "cls" (the first hidden state) or "max".
     head: what comes after the pooling; by default a division by the norm.
     settings: prompts, default_prompt_name, truncate_dim and similarity_fn_name, as in
         config_sentence_transformers.json. The last changes no point; it says how to compare them.
@@ -53,7 +52,7 @@ class SentenceEncoder(nn.Module):
         encoder: BertEncoder,
         files: dict[str, bytes],
         max_length: int = 256,
-        pooling: str | Sequence[str] = "mean",
+        pooling: str = "mean",
         head: Sequence[nn.Module] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
@@ -66,8 +65,7 @@ class SentenceEncoder(nn.Module):
                 f"max_length {max_length} is more than the encoder's "
                 f"{encoder.config['max_position_embeddings']} positions"
             )
-        self.pooling = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        sentence_files.check_poolings(self.pooling)
+        self.pooling = sentence_files.checked_pooling(pooling)
         self.head = nn.Sequential(*([sentence_files.Normalize()] if head is None else head))
         self.settings = sentence_files.checked_settings(settings or {})
         self._tokenizer: Any = None
@@ -90,7 +88,7 @@ class SentenceEncoder(nn.Module):
         files, length = sentence_files.read_tokenizer(first, encoder.config)
         width = encoder.config["hidden_size"]
         pooling = sentence_files.read_pooling(modules[1][1], width)
-        head = sentence_files.read_head(modules[2:], width * len(pooling))
+        head = sentence_files.read_head(modules[2:], width)
         settings = sentence_files.read_model_settings(Path(folder))
         return cls(encoder, files, length, pooling, head, settings).eval()
 
@@ -158,7 +156,7 @@ class SentenceEncoder(nn.Module):
 
     def width(self) -> int:
         """D of `embed`."""
-        width = len(self.pooling) * self.encoder.config["hidden_size"]
+        width = self.encoder.config["hidden_size"]
         for part in self.head:
             width = len(part.linear.weight) if isinstance(part, sentence_files.Dense) else width
         return width
@@ -189,19 +187,15 @@ class SentenceEncoder(nn.Module):
             write_atomically(folder / name, [content])
 
 
-def pooled(hidden: Tensor, valid_lens: Any, modes: Sequence[str]) -> Tensor:
-    """Hidden states (B, N, D) -> (B, D) for each mode, joined."""
-    parts = []
-    for mode in modes:
-        if mode == "cls":
-            parts.append(hidden[:, 0])
-        elif mode == "mean":
-            parts.append(F.masked_mean(hidden, valid_lens))
-        else:
-            least = float(np.finfo(hidden.dtype).min)
-            seen = hidden if valid_lens is None else F.sequence_mask(hidden, valid_lens, least)
-            parts.append(seen.amax(1))
-    return parts[0] if len(parts) == 1 else cat(parts, 1)
+def pooled(hidden: Tensor, valid_lens: Any, mode: str) -> Tensor:
+    """Hidden states (B, N, D) -> (B, D)."""
+    if mode == "cls":
+        return hidden[:, 0]
+    if mode == "mean":
+        return F.masked_mean(hidden, valid_lens)
+    least = float(np.finfo(hidden.dtype).min)
+    seen = hidden if valid_lens is None else F.sequence_mask(hidden, valid_lens, least)
+    return seen.amax(1)
 
 
 def checked_texts(texts: Iterable[str]) -> list[str]:

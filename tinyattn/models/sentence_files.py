@@ -22,7 +22,7 @@ from .settings import check_kind, check_known, is_there, naming, read_json, writ
 from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
-# Old settings of Pooling, in the order in which old versions join their results.
+# Old settings of Pooling, which all versions read.
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -109,10 +109,10 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     return modules
 
 
-def read_pooling(folder: Path, width: int) -> tuple[str, ...]:
+def read_pooling(folder: Path, width: int) -> str:
     path = folder / "config.json"
     if not is_there(path):
-        return ("mean",)
+        return "mean"
     settings = read_json(path)
     with naming(path):
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
@@ -124,15 +124,14 @@ def read_pooling(folder: Path, width: int) -> tuple[str, ...]:
         old = POOLINGS | OTHER_POOLINGS
         flags = {name: check_kind(name, settings.get(name, False), bool) for name in old}
         modes = settings.get("pooling_mode", [old[name] for name in old if flags[name]] or "mean")
-        modes = [modes] if isinstance(modes, str) else check_kind("pooling_mode", modes, list)
-        check_poolings(modes)
-    return tuple(modes)
+        return checked_pooling(modes[0] if isinstance(modes, list) and len(modes) == 1 else modes)
 
 
-def check_poolings(modes: Any) -> None:
+def checked_pooling(mode: Any) -> str:
     known = list(POOLINGS.values())
-    if not modes or any(mode not in known for mode in modes):
-        raise ValueError(f"pooling_mode must be one or more of {known}, got {list(modes)!r:.200}")
+    if mode not in known:
+        raise ValueError(f"pooling_mode must be one of {known}, got {mode!r:.200}")
+    return mode
 
 
 def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
@@ -264,7 +263,6 @@ def write_modules(folder: Path, model: Any) -> None:
             for i, (kind, path) in enumerate(parts)
         ],
     )
-    width = model.encoder.config["hidden_size"]
     for part, (kind, path) in zip(model.head, parts[2:], strict=True):
         (folder / path).mkdir(exist_ok=True)
         if kind == "Normalize":
@@ -283,7 +281,9 @@ def write_modules(folder: Path, model: Any) -> None:
             folder / path / WEIGHTS,
         )
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
+    pooling = {name: mode == model.pooling for name, mode in POOLINGS.items()}
+    width = {"word_embedding_dimension": model.encoder.config["hidden_size"]}
+    write_json(folder / "1_Pooling" / "config.json", width | pooling)
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])
     first = (normalizers(json.loads(content)) if content else [])[:1]
@@ -291,13 +291,3 @@ def write_modules(folder: Path, model: Any) -> None:
     write_json(folder / LENGTHS, {"max_seq_length": model.max_length} | lower)
     settings = {name: x for name, x in model.settings.items() if x is not None}
     write_json(folder / MODEL, settings)
-
-
-def pooling_settings(model: Any, width: int) -> dict[str, Any]:
-    """Old versions know one order only."""
-    settings: dict[str, Any] = {"word_embedding_dimension": width}
-    if list(model.pooling) == [mode for mode in POOLINGS.values() if mode in model.pooling]:
-        settings |= {name: mode in model.pooling for name, mode in POOLINGS.items()}
-    else:
-        settings["pooling_mode"] = list(model.pooling)
-    return settings
