@@ -601,11 +601,12 @@ def exact_normal_cdf(x):
 
 @both_dtypes
 def test_normal_cdf(dtype):
-    x = np.linspace(-9, 9, 4001).astype(dtype)
+    """In float64 the argument of erfc is rounded, and the slope there is steep."""
+    x, most = np.linspace(-9, 9, 4001).astype(dtype), 1 if dtype == np.float32 else 100
     for module in (cpu, reference):
         found = module.normal_cdf(x)
         assert found.dtype == dtype
-        assert ulps(found, exact_normal_cdf(x).astype(np.float64)) <= 40
+        assert ulps(found, exact_normal_cdf(x).astype(np.float64)) <= most
 
 
 def exact_gelu(x, approximate):
