@@ -73,7 +73,10 @@ NORM_LAYER = (
 
 def new_norm(norm_layer: Callable[..., Module], size: int, eps: float | None) -> Module:
     """norm_layer(size), or norm_layer(size, eps=eps) if a number is given."""
-    norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
+    try:
+        norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{NORM_LAYER}; norm_layer({size}) ended with: {error}") from error
     if not isinstance(norm, Module):
         raise TypeError(f"{NORM_LAYER}; norm_layer({size}) gave {norm!r}")
     return norm
