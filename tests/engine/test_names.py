@@ -179,7 +179,6 @@ def test_multinomial_draws_by_weight(replacement: bool) -> None:
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk_of_many_is_the_beginning_of_sort(largest: bool, dim: int) -> None:
-    """Of many numbers not all are sorted."""
     x = ta.tensor(np.random.default_rng(3).permutation(64 * 64).reshape(64, 64) / 2)
     values, indices = x.sort(dim, descending=largest)
     for k in 1, 3, 8, 9:
