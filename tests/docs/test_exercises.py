@@ -109,7 +109,7 @@ def test_a_wrong_solution_is_told_why(
             "08_layer_norm",
             "    variance = (centred**2).mean(axis=-1, keepdims=True)",
             "    centred, variance = x - x.mean(), x.var()",
-            "do not have mean 0",
+            "the mean is that of the whole array",
         ),
         (
             "08_layer_norm",
