@@ -98,7 +98,9 @@ def test_words_may_be_joined_parted_or_cut_short(search):
             "back propagation": "backpropagation",
             "backpropag": "backpropagation",
         }
-        wrong = {word: find(word) for word, right in same.items() if find(word)[:1] != find(right)[:1]}
+        wrong = {
+            word: find(word) for word, right in same.items() if find(word)[:1] != find(right)[:1]
+        }
         assert not wrong
 
 
