@@ -144,15 +144,15 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
       if (!(best.get(result[0])?.[4] >= result[4])) best.set(result[0], result);
   const results = [...best.values()];
   // The name of a function or a class, such as clip_grad_norm_, is in the reference.
-  const words = new Set(query.toLowerCase().trim().split(/\s+/));
-  for (const word of words) {
+  const isOneWord = [...searchTerms].filter((term) => pagesWith(term).size).length === 1;
+  for (const word of new Set(query.toLowerCase().trim().split(/\s+/))) {
     const term = word.split(".").at(-1); // F.masked_softmax is tinyattn.functional.masked_softmax
     for (const result of term ? Search.performObjectSearch(term, new Set([term])) : []) {
       const isWhole = result[1].toLowerCase().split(".").at(-1) === term;
       const isCode = /[_.]/.test(word);
       if (!isWhole && !isCode) continue;
       // Words of a question, such as mean, are names of functions too.
-      result[4] = isWhole && isCode ? 200 : isWhole && words.size === 1 ? 15 : 5;
+      result[4] = isWhole && isCode ? 200 : isWhole && isOneWord ? 15 : 5;
       results.push(result);
     }
   }
