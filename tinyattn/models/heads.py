@@ -84,9 +84,9 @@ class EncoderWithHead(Published):
         state = load_tensors(path)
         encoder = published_names(state, str(path))
         head = {key: state[key] for key in cls.head_parts(config) if key in state}
-        own = cls.names_in(config).get("own")
-        if is_tied(config) and own in state and WORDS in encoder:
-            check_tied(state[own], own, encoder[WORDS], path)
+        own = cls.names_in(config).get("own", "")
+        if is_tied(config):
+            check_tied(encoder | state, own, WORDS, path)
         tensors = encoder | head
         return filled(
             partial(cls, config),
