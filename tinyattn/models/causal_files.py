@@ -389,7 +389,7 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
     if kind == "llama":
         tokenizer = sentencepiece_bpe(package, ids, types, settings)
     else:
-        tokenizer = bytes_bpe(package, ids, cut, settings)
+        tokenizer = bytes_bpe(package, ids, str(cut), settings)
     for word, number in zip(words, types, strict=True):
         if number in (CONTROL, OWN):
             token = package.AddedToken(word, special=number == CONTROL, normalized=False)

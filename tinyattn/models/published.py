@@ -269,7 +269,7 @@ def check_fit(
 def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:
     """A head that is the table of words, as config.json says, is equal to it, if both are there."""
     x, y = state.get(head), state.get(words)
-    if None not in (x, y) and not np.array_equal(x._data, y._data):
+    if x is not None and y is not None and not np.array_equal(x._data, y._data):
         raise CheckpointError(
             f"{path}: {head} differs from {words}, and config.json says that they are one: write "
             "tie_word_embeddings: false there to keep both"
