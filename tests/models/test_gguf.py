@@ -286,7 +286,7 @@ def test_the_scaling_of_llama_3_is_read_from_its_divisors(tmp_path):
     divisors = 1 / (part + (1 - part) / 32)
     settings = {"llama.rope.freq_base": 5e5, "llama.context_length": 131072}
     path = write_llama(tmp_path / "m.gguf", tensors={"rope_freqs.weight": (divisors, "F32")})
-    with pytest.raises(CheckpointError, match="rope_freqs.weight is another scaling"):
+    with pytest.raises(CheckpointError, match=r"rope_freqs\.weight is another scaling"):
         ta.models.CausalLM.from_gguf(path)  # another base
     path = write_llama(
         tmp_path / "m.gguf", tensors={"rope_freqs.weight": (divisors, "F32")}, **settings

@@ -34,7 +34,7 @@ def example(monkeypatch, tmp_path):
 def test_chat_answers(example, options, capsys):
     example("chat").main([*options, "--tokens", "5", "Hello"])
     out, said = capsys.readouterr()
-    assert re.fullmatch(r"\n\(\d pieces, \d+\.\d a second\)\n", said)
+    assert re.fullmatch(r"\n\(\d+ tokens, \d+\.\d a second\)\n", said)
     assert out
 
 

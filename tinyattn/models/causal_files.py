@@ -53,27 +53,17 @@ FROM_GGUF, FROM_GPT2 = (
     for column in (GGUF, GPT2)
 )
 SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]
-FALSE = """
-add_cross_attention is_decoder reorder_and_upcast_attn rope_interleaved
-scale_attn_by_inverse_layer_idx
-"""
 # Read here, by the families that have them.
 READ = """
-attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
-rope_parameters rope_scaling sliding_window use_sliding_window
+attention_bias layer_types max_window_layers mlp_bias model_type no_rope_layer_interval
+no_rope_layers pad_token_id rope_parameters rope_scaling sliding_window use_sliding_window
 """
 # transformers has the last two in GPT-2 alone, and here every family has them. A config that does
 # not say them drops nothing, where transformers' GPT-2 takes 0.1.
 DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
-# Without influence here, as BERT's notes are: of other heads, of other programs.
-MORE_NOTES = """
-is_llama_config model_type n_ctx pad_token_id
-summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-"""
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
+    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split()), ()),
     **dict.fromkeys(DROPOUTS, ()),
-    **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
 }
 

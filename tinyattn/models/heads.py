@@ -30,6 +30,13 @@ WORDS = "embeddings.word_embeddings.weight"
 PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 
 
+def names_of(table: str) -> dict[str, dict[str, str]]:
+    """The published name of each part of a head, by families, from our name and those of each."""
+    rows, kinds = table.strip().splitlines(), ("bert", "distilbert", "roberta")
+    parts = {ours: names for ours, *names in map(str.split, rows)}
+    return {kind: {x: names[i] for x, names in parts.items()} for i, kind in enumerate(kinds)}
+
+
 class EncoderWithHead(Published):
     """A BertEncoder and layers after it, in one folder. See `MaskedLM` and `SequenceClassifier`."""
 
@@ -122,26 +129,12 @@ class MaskedLM(EncoderWithHead):
         (1, 3, 50)
     """
 
-    names: ClassVar = {
-        "bert": {
-            "dense": "cls.predictions.transform.dense",
-            "norm": "cls.predictions.transform.LayerNorm",
-            "bias": "cls.predictions.bias",
-            "own": "cls.predictions.decoder.weight",
-        },
-        "distilbert": {
-            "dense": "vocab_transform",
-            "norm": "vocab_layer_norm",
-            "bias": "vocab_projector.bias",
-            "own": "vocab_projector.weight",
-        },
-        "roberta": {
-            "dense": "lm_head.dense",
-            "norm": "lm_head.layer_norm",
-            "bias": "lm_head.bias",
-            "own": "lm_head.decoder.weight",
-        },
-    }
+    names: ClassVar = names_of("""
+dense  cls.predictions.transform.dense      vocab_transform         lm_head.dense
+norm   cls.predictions.transform.LayerNorm  vocab_layer_norm        lm_head.layer_norm
+bias   cls.predictions.bias                 vocab_projector.bias    lm_head.bias
+own    cls.predictions.decoder.weight       vocab_projector.weight  lm_head.decoder.weight
+""")
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
@@ -191,11 +184,10 @@ class SequenceClassifier(EncoderWithHead):
         (1, 3)
     """
 
-    names: ClassVar = {
-        "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
-        "distilbert": {"dense": "pre_classifier", "out": "classifier"},
-        "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
-    }
+    names: ClassVar = names_of("""
+dense  bert.pooler.dense  pre_classifier  classifier.dense
+out    classifier         classifier      classifier.out_proj
+""")
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
