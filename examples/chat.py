@@ -15,18 +15,19 @@ looked into, not run:
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # Ctrl-C while modules are imported ends the program without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import importlib.util
-import signal
 import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # Ctrl-C while modules are imported ends the program without a word
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import printing
 

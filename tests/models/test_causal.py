@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import subprocess
+import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -145,7 +147,7 @@ def test_the_matrices_of_all_layers_have_one_memory_until_they_are_replaced(tmp_
     memory = weakref.ref(matrices[0].base)
     assert all(x.base is memory() and x.flags.c_contiguous for x in matrices)
     assert memory().size == sum(x.size for x in matrices)
-    assert model.word.weight._data.base is None
+    assert not np.shares_memory(model.word.weight._data, memory())
     model.save_pretrained(tmp_path / "saved")
     again = CausalLM.from_pretrained(tmp_path / "saved")
     for name, parameter in again.named_parameters():
@@ -182,6 +184,31 @@ def test_a_file_of_float64_is_read_without_a_warning(tmp_path):
         model = CausalLM.from_pretrained(tmp_path / "saved")
     assert not told
     assert {p.dtype for p in model.parameters()} == {np.dtype(np.float64)}
+
+
+PEAK = """
+import resource, sys
+from tinyattn.models import CausalLM
+
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+before = most()
+model = CausalLM.from_pretrained(sys.argv[1])
+print((most() - before) / sum(p.numel() * p.dtype.itemsize for p in model.parameters()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux")
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_folder_is_read_in_little_more_memory_than_its_weights(is_tied, tmp_path):
+    """Float32: what was read becomes a part of the model, or free, before more is read."""
+    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 16}
+    sizes |= {"vocab_size": 40_000, "tie_word_embeddings": is_tied}
+    CausalLM(LLAMA | sizes).save_pretrained(tmp_path)
+    command = [sys.executable, "-c", PEAK, tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 1.15
 
 
 def test_an_own_head_is_read(tmp_path):

@@ -237,11 +237,15 @@ def filled(
         quietly(model.to, dtype)  # a warning would be about memory without numbers
     prepare(model)
     parameters = dict(model.named_parameters())
-    for key, part in parts.items():
+    for key in reversed([*tensors]):  # as they lie in memory, which then becomes free at its end
         array = read(key)
         check_array(array, key, path)
-        for name, x in part.to_ours(array).items():
-            parameters[name]._data[...] = x
+        for name, x in parts[key].to_ours(array).items():
+            own = parameters[name]._data
+            if x.dtype == own.dtype and own.base is None and x.flags.c_contiguous:
+                parameters[name]._data = x  # a copy of the table of words would take memory
+            else:
+                own[...] = x
     return model.eval()
 
 
