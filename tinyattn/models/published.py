@@ -242,7 +242,8 @@ def filled(
         check_array(array, key, path)
         for name, x in parts[key].to_ours(array).items():
             own = parameters[name]._data
-            if x.dtype == own.dtype and own.base is None and x.flags.c_contiguous:
+            has_place = own.base is not None or not own.flags.c_contiguous  # see `prepare`
+            if x.dtype == own.dtype and x.flags.c_contiguous and not has_place:
                 parameters[name]._data = x  # a copy of the table of words would take memory
             else:
                 own[...] = x
