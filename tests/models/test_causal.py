@@ -188,25 +188,30 @@ def test_a_file_of_float64_is_read_without_a_warning(tmp_path):
 
 PEAK = """
 import resource, sys
-from tinyattn.models import CausalLM
+import tinyattn as ta
 
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 before = most()
-model = CausalLM.from_pretrained(sys.argv[1])
+model = getattr(ta.models, sys.argv[1]).from_pretrained(sys.argv[2])
 print((most() - before) / sum(p.numel() * p.dtype.itemsize for p in model.parameters()))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux")
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_a_folder_is_read_in_little_more_memory_than_its_weights(is_tied, tmp_path):
+@pytest.mark.parametrize("name", ["CausalLM", "BertEncoder", "MaskedLM"])
+def test_a_folder_is_read_in_little_more_memory_than_its_weights(name, is_tied, tmp_path):
     """Float32: what was read becomes a part of the model, or free, before more is read."""
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 16}
     sizes |= {"vocab_size": 40_000, "tie_word_embeddings": is_tied}
-    CausalLM(LLAMA | sizes).save_pretrained(tmp_path)
-    command = [sys.executable, "-c", PEAK, tmp_path]
+    sizes |= {} if name == "CausalLM" else {"model_type": "xlm-roberta", "type_vocab_size": 1}
+    config = LLAMA | sizes | ({} if name == "CausalLM" else {"hidden_act": "gelu"})
+    others = ("num_key_value_heads", "rope_theta", "rms_norm_eps")
+    config = {k: x for k, x in config.items() if name == "CausalLM" or k not in others}
+    getattr(ta.models, name)(config).save_pretrained(tmp_path)
+    command = [sys.executable, "-c", PEAK, name, tmp_path]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(run.stdout) < 1.15
 

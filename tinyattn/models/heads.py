@@ -94,13 +94,15 @@ class EncoderWithHead(Published):
         own = cls.names_in(config).get("own", "")
         if is_tied(config):
             check_tied(encoder | state, own, WORDS, path)
-        tensors = encoder | head
+        parts, tensors = cls.parts_in(config, len(encoder)), encoder | head
+        for names in (state, encoder, head):
+            names.clear()  # what is read becomes free
         return filled(
             partial(cls, config),
             lambda model: put_in_column_order(model.encoder),
-            cls.parts_in(config, len(encoder)),
+            parts,
             tensors,
-            lambda key: tensors[key]._data,
+            lambda key: tensors.pop(key)._data,
             path,
         )
 
