@@ -393,8 +393,23 @@ def test_a_head_that_should_be_the_table_of_words_is_compared(tmp_path):
     ta.save(state | {"cls.predictions.decoder.weight": state[words]}, path)
     MaskedLM.from_pretrained(tmp_path)
     ta.save(state | {"cls.predictions.decoder.weight": state[words] + 1}, path)
-    with pytest.raises(CheckpointError, match=r"decoder\.weight differs from the table of words"):
+    with pytest.raises(CheckpointError, match=r"decoder\.weight differs from .*word_emb.*weight"):
         MaskedLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
+def test_a_tied_head_that_differs_is_an_error_that_names_both(kind, tmp_path):
+    random_model(kind).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = ta.load(path)
+    words = "transformer.wte.weight" if kind == "gpt2" else "model.embed_tokens.weight"
+    for more in (0, 1):
+        ta.save(state | {"lm_head.weight": state[words] + more}, path)
+        if not more:
+            CausalLM.from_pretrained(tmp_path)
+    name = words.removeprefix("transformer.")
+    with pytest.raises(CheckpointError, match=rf"lm_head\.weight differs from {name}"):
+        CausalLM.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
