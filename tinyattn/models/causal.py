@@ -155,9 +155,9 @@ class CausalLM(Published):
         """Hidden states (..., hidden_size) -> scores (..., vocab_size)."""
         return F.linear(hidden, self.word.weight) if self.head is None else self.head(hidden)
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+    def new_cache(self, length: int = 0) -> Cache:
         """An empty cache; see `nn.Encoder.new_cache`."""
-        return self.encoder.new_cache(batch, length)
+        return self.encoder.new_cache(length)
 
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
@@ -332,7 +332,7 @@ class CausalLM(Published):
                 config = files.gguf_config(file.settings, is_tied, divisors)
             places = {name: place for name, place in file.places.items() if name != RATES}
             make, parts = partial(cls, config), parts_of(config, GGUF, len(places))
-            model = filled(make, put_in_one_memory, parts, places, file.array, path, "header")
+            model = filled(make, put_in_one_memory, parts, places, path, "header", file.array)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model.special_words = files.gguf_words(file.settings)
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
@@ -351,8 +351,7 @@ class CausalLM(Published):
         config = files.with_end_ids(config, Path(folder))
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
-        make, read = partial(cls, config), lambda key: state.pop(key)._data
-        model = filled(make, put_in_one_memory, parts, state, read, path)
+        model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
             model._new_tokenizer = partial(files.folder_tokenizer, path)
         model.chat_template, model.special_words = files.chat_settings(Path(folder))

@@ -18,7 +18,7 @@ from ..errors import CheckpointError
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
 from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
-from .tokenizer_files import OPTIONS, TOKENIZER, read_tokenizer_json, tokenizers_package
+from .tokenizer_files import TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -216,6 +216,10 @@ def checked_ends(config: dict[str, Any]) -> list[int]:
     return stops_of(config)
 
 
+# Of a token that is added to a tokenizer: where it is found in a text, and as what.
+OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
 def folder_tokenizer(path: Path) -> Any:
     """The tokenizer of a folder, with the tokens that tokenizer_config.json adds.
 
@@ -231,7 +235,7 @@ def folder_tokenizer(path: Path) -> Any:
             token = check_kind(f"token {id}", added[id], dict)
             word = check_kind(f"the content of token {id}", token.get("content"), str)
             if tokenizer.token_to_id(word) is None:
-                given = {name: bool(token.get(name)) for name in (*OPTIONS, "special")}
+                given = {name: bool(token.get(name)) for name in OPTIONS}
                 tokenizer.add_tokens([tokenizers_package().AddedToken(word, **given)])
     return tokenizer
 
