@@ -164,12 +164,10 @@ if TYPE_CHECKING:
     from .training import batches as batches
     from .training import checkpoint as checkpoint
     from .training import distributed as distributed
-    from .training.captured_step import capture as capture
     from .training.checkpoint import load as load
     from .training.checkpoint import save as save
 
 _LATE_FUNCTIONS = {
-    "capture": "training.captured_step",
     "gradcheck": "testing",
     "gradgradcheck": "testing",
     "save": "training.checkpoint",

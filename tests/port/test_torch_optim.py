@@ -9,8 +9,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import optim as plain
-from tinyattn.base import backend
-from tinyattn.errors import CheckpointError, GraphError, ShapeError
+from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.torch_names import optim
 from tinyattn.torch_names.optim import lr_scheduler
 from tinyattn.torch_names.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR
@@ -379,21 +378,6 @@ def test_arguments_that_change_numbers_are_refused() -> None:
             make([w], nestorov=True)
     with pytest.raises(ValueError, match="centered=True is not there: use Adam"):
         optim.RMSprop([w], centered=True)
-
-
-def test_a_captured_step_refuses_amsgrad(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay would repeat the numbers of the step that was recorded."""
-
-    class Capture:
-        def optimizer_step(self, optimizer: Any, updates: Any) -> None:
-            pass
-
-    w = ta.ones(2, requires_grad=True)
-    adam = optim.Adam([w], amsgrad=True)
-    w.grad = ta.ones(2)
-    monkeypatch.setattr(backend.capturing, "step", Capture())
-    with pytest.raises(GraphError, match="amsgrad cannot be captured"):
-        adam.step()
 
 
 class Own:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,17 +149,15 @@ class Adam(Optimizer):
         for (_, _, dtype_of_launch), same in alike.items():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
-            if dtype_of_launch is not None:
-                # A function, because a captured step asks again in each replay.
-                current = partial(self.numbers, first)
-                kernels.gpu_kernels().optimizer.adam(current, parameters, grads, ms, vs)
-                continue
             numbers = self.numbers(first)
+            if dtype_of_launch is not None:
+                kernels.gpu_kernels().optimizer.adam(numbers, parameters, grads, ms, vs)
+                continue
             for arrays in zip(ms, vs, parameters, grads, strict=True):
                 adam(*arrays, numbers)
 
     def numbers(self, i: int) -> AdamStep:
-        """The numbers of the present step, for parameter i; a captured step asks again."""
+        """The numbers of the present step, for parameter i."""
         group = self._groups[i]
         beta1, beta2 = group["betas"]
         decay, step = group["weight_decay"], self.steps[i]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ...base import backend
 from ...base.backend import Array, namespace, to_device
 from ...base.random import drop_threshold
 from ..sums import in_c_order
@@ -88,7 +87,6 @@ def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
-    """The factor of what is kept, the threshold of the hash, the seed, and in a captured step the
-    number of its replays. DROP_PARAMETERS in common.cu takes them."""
-    draws = 0 if backend.capturing.step is None else backend.capturing.step.draws
-    return 1.0 / (1.0 - p), drop_threshold(p), seed, draws
+    """The factor of what is kept, the threshold of the hash, the seed. DROP_PARAMETERS in common.cu
+    takes them."""
+    return 1.0 / (1.0 - p), drop_threshold(p), seed

@@ -15,17 +15,10 @@ __device__ Chunk this_chunk(const long long* blocks, const long long* sizes) {
 }
 
 // One step of Adam or AdamW. The table has parameters, gradients, m and v. m and v are `real`,
-// because squares of halves would vanish. `changing`, if not null, has the three numbers that
-// change from step to step: a captured step has the same arguments in every replay, but may read
-// other memory.
+// because squares of halves would vanish.
 extern "C" __global__ void adam(
     const long long* table, const long long* blocks, long long count, double shrink, double rate,
-    double inv_root, const double* changing, double decay, double beta1, double beta2, double eps) {
-    if (changing) {
-        shrink = changing[0];
-        rate = changing[1];
-        inv_root = changing[2];
-    }
+    double inv_root, double decay, double beta1, double beta2, double eps) {
     auto [which, first, end] = this_chunk(blocks, table + 4 * count);
     element* parameter = (element*)table[which];
     const element* grad = (const element*)table[count + which];

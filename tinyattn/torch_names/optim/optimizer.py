@@ -10,9 +10,7 @@ from collections import defaultdict
 from typing import Any
 
 from ... import optim
-from ...base import backend
 from ...base.backend import Array, namespace
-from ...errors import GraphError
 from ...optim.updates import MOMENTS
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
@@ -111,8 +109,6 @@ class Adam(optim.Adam, Optimizer):
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         if self.slots == MOMENTS:
             return super().update_all(updates)
-        if backend.capturing.step is not None:
-            raise GraphError("Adam with amsgrad cannot be captured as a CUDA graph")
         optim.Optimizer.update_all(self, updates)
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
