@@ -34,27 +34,6 @@ extern "C" __global__ void adam(
     }
 }
 
-// One step of SGD. The table has parameters, gradients, and velocities, which are `real`. `kept` is
-// the part of the gradient that goes into the velocity.
-extern "C" __global__ void sgd(
-    const long long* table, const long long* blocks, long long count, double rate, double momentum,
-    double kept, double decay, long long nesterov) {
-    auto [which, first, end] = this_chunk(blocks, table + 3 * count);
-    element* parameter = (element*)table[which];
-    const element* grad = (const element*)table[count + which];
-    real* velocity = (real*)table[2 * count + which];
-    bool has_velocity = momentum != 0;
-    for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {
-        real w = read(parameter[i]), g = read(grad[i]) + (real)decay * w;
-        if (has_velocity) {
-            real v = velocity[i] * (real)momentum + (real)kept * g;
-            velocity[i] = v;
-            g = nesterov ? g + (real)momentum * v : v;
-        }
-        parameter[i] = written(w - (real)rate * g);
-    }
-}
-
 // The sum of the squares of each block's elements, in float64, because squares of float32
 // may be 0 or infinite. The table has the gradients.
 extern "C" __global__ void squares(

@@ -1,4 +1,4 @@
-"""Adam, SGD and the clipping of gradients, many arrays in one launch: `optimizer.cu`.
+"""Adam and the clipping of gradients, many arrays in one launch: `optimizer.cu`.
 
 The kernels read the addresses of the arrays from a table on the device.
 """
@@ -56,20 +56,6 @@ def adam(
     corrected = rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
     arguments = map(float, (shrink, *corrected, added, beta1, beta2, eps))
     run_on(lists_of(parameters, grads, *means), "adam", parameters[0], *arguments)
-
-
-def sgd(
-    parameters: Sequence[Array],
-    grads: Sequence[Array],
-    velocities: Sequence[Array] | None,
-    numbers: tuple[float, float, float, float, bool],
-) -> None:
-    """A step of SGD for parameters of one dtype, in place: `numbers` are the rate, the momentum,
-    the part of the gradient that goes into the velocity, weight decay, and Nesterov's choice."""
-    grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
-    lists = lists_of(parameters, grads, parameters if velocities is None else velocities)
-    *floats, nesterov = numbers
-    run_on(lists, "sgd", parameters[0], *map(float, floats), int(nesterov))
 
 
 def clip(grads: Sequence[Array], max_norm: float) -> Array:
