@@ -31,7 +31,7 @@ PACKAGE = Path(tinyattn.__file__).parent
 # The wings, in the order in which one reads them, each with its files in that order.
 WINGS = {
     "errors": "",
-    "base": "names short_names backend checks random __init__",
+    "base": "names backend checks random __init__",
     "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
     "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
