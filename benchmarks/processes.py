@@ -85,11 +85,13 @@ class Settings:
 
 
 def environment(side: Side, settings: Settings) -> dict[str, str]:
-    """A user's environment: no variable in it sets a number of threads, or the kernels of BLAS."""
+    """A user's environment: no variable in it sets a number of threads, or the kernels of BLAS, and
+    Python keeps the bytecode of modules, which otherwise each process compiles again."""
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.endswith("_NUM_THREADS") and name not in OTHER_KERNELS
+        if not name.endswith("_NUM_THREADS")
+        and name not in (*OTHER_KERNELS, "PYTHONDONTWRITEBYTECODE")
     }
     return {**inherited, **(KEEP_MEMORY if settings.keep_memory else {}), **side.environment}
 

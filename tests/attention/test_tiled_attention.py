@@ -71,6 +71,7 @@ ONE_QUERY = {
     "plain": {},
     "padded": {"valid_lens": [3, 40, 0]},
     "mask": {"mask": np.random.default_rng(2).uniform(size=(3, 40)) < 0.4},
+    "nothing": {"mask": np.arange(3)[:, None] > np.arange(2, 42) % 2},
     "window": {"is_causal": True, "window": 7, "past": 39},
     "window and mask": {
         "is_causal": True, "window": 20, "past": 39,
@@ -111,13 +112,26 @@ def test_the_weight_of_a_key_alone_has_no_gradient():
 
 
 @compiled
-def test_small_weights_of_many_keys_add_up():
+def test_padding_of_the_keys_changes_no_bit():
+    """A block of another width would add up the gradients of five keys in another order."""
+    leaves, gradient = inputs(2, 2, 40, 60, 16)
+    q, k, v = leaves
+    short = [q, *(ta.tensor(x.numpy()[:, :, :5], requires_grad=True) for x in (k, v))]
+    padded, cut = (run(x, gradient, valid_lens=[5, 3]) for x in (leaves, short))
+    for one, other in zip(padded, cut, strict=True):
+        np.testing.assert_array_equal(one[:, :, : other.shape[2]], other)
+
+
+@compiled
+@pytest.mark.parametrize("queries", [1, 3])  # one query has a kernel of its own
+def test_small_weights_of_many_keys_add_up(queries):
     """Each small exponential is half of what float32 loses beside 1; 4,095 of them are not."""
     scores = np.full((1, 4096, 1), -25 * np.log(2), np.float32)
     scores[0, 0] = 0
-    q, k, v = (ta.tensor(x) for x in (np.ones((1, 1, 1), np.float32), scores, np.ones_like(scores)))
-    out = F.scaled_dot_product_attention(q, k, v).item()
-    assert abs(out - 1) < 1e-6
+    ones = np.ones((1, queries, 1), np.float32)
+    q, k, v = (ta.tensor(x) for x in (ones, scores, np.ones_like(scores)))
+    out = F.scaled_dot_product_attention(q, k, v).numpy()
+    assert np.abs(out - 1).max() < 1e-6
 
 
 @compiled

@@ -7,39 +7,67 @@
     python mutation.py --again             those that survived last time; corrects the result
     python mutation.py --jobs 2            two at a time
 
-Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
-green the core of the tests follows, which `pytest` alone runs, and a fault that survives that is
-printed: a test is missing. A fault that makes a test hang counts as noticed, but is printed and
-listed too, since a machine that is merely slow looks the same.
+Each fault is planted alone, in a copy of the tree, and the tests named with it run. Those that stay
+green are planted once more at the end, with the core of the tests, which `pytest` alone runs. A
+fault that survives that is printed: a test is missing. A fault that makes a test hang counts as
+noticed, but is printed and listed too, since a machine that is merely slow looks the same.
+
+Python starts once, and each run of pytest is a fork of a process that has imported the packages,
+because importing them takes longer than most of the tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 
+import numba
+import pytest
 from planted_faults import Fault, all_faults
 
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).parent / "mutation.json"
 CORE = ["tests", "-m", "not extended"]  # without the list of faults, which each of them turns red
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
-GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
+GREEN, RED, INTERRUPTED, INTERNAL, NOT_RUN = range(5)  # what pytest returns
 SECONDS = 600
 NOTICED, HUNG, SURVIVED = "noticed", "HUNG", "SURVIVED"
+
+
+FORKS = multiprocessing.get_context("forkserver")
+PRELOADED = ("numba", "numpy", "pytest", "torch")  # hypothesis is a plugin, which pytest imports
+
+
+def run_pytest(root: Path, kernels: str, output: str, tests: list[str]) -> None:
+    """In the fork: run tests of a copy of the tree, with everything that is printed in a file."""
+    with open(output, "wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    os.setpgid(0, 0)  # so that processes of the tests can be ended with it
+    os.chdir(root)
+    sys.path[0] = os.environ["PYTHONPATH"] = str(root)
+    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = kernels
+    code = NOT_RUN
+    try:
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
+    finally:
+        sys.stdout.flush()
+        os._exit(code)  # else an error of this function would look like a red test
 
 
 class Tree:
@@ -52,45 +80,32 @@ class Tree:
 
     def outcome(self, fault: Fault | None, tests: list[str]) -> str:
         """What `tests` make of the fault, which is in place."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.root),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "NUMBA_CACHE_DIR": str(self.kernels),
-        }
         with tempfile.TemporaryDirectory() as thrown_away:
-            if fault is not None and "kernels/cpu" in fault.file:
-                # Kernels compiled with a fault must not be found by the next run.
-                environment["NUMBA_CACHE_DIR"] = thrown_away
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-            try:
-                run = subprocess.run(
-                    command,
-                    cwd=self.root,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=SECONDS,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
+            # Kernels compiled with a fault must not be found by the next run.
+            is_kernel = fault is not None and "kernels/cpu" in fault.file
+            kernels = thrown_away if is_kernel else str(self.kernels)
+            output = Path(thrown_away, "output")
+            run = FORKS.Process(target=run_pytest, args=(self.root, kernels, str(output), tests))
+            run.start()
+            run.join(SECONDS)
+            if run.exitcode is None:
+                assert run.pid is not None
+                os.killpg(run.pid, signal.SIGKILL)
+                run.join()
                 return HUNG
-        if run.returncode < 0 or run.returncode in (RED, INTERRUPTED, INTERNAL):
-            return NOTICED
-        if run.returncode != GREEN:  # pytest could not be asked that way
-            raise ValueError(
-                f"{fault}: {shlex.join(tests)}\n{run.stdout[-800:]}{run.stderr[-800:]}"
-            )
-        return SURVIVED
+            if run.exitcode < 0 or run.exitcode in (RED, INTERRUPTED, INTERNAL):
+                return NOTICED
+            if run.exitcode != GREEN:  # pytest could not be asked that way
+                text = output.read_text(encoding="utf-8", errors="replace")
+                raise ValueError(f"{fault}: {shlex.join(tests)}\n{text[-1600:]}")
+            return SURVIVED
 
-    def plant(self, fault: Fault) -> str:
+    def plant(self, fault: Fault, tests: list[str]) -> str:
         path = self.root / fault.file
         original, times = path.read_bytes(), path.stat()
         path.write_text(fault.planted(self.root), encoding="utf-8")
         try:
-            found = self.outcome(fault, shlex.split(fault.first))
-            return self.outcome(fault, CORE) if found == SURVIVED else found
+            return self.outcome(fault, tests)
         finally:
             path.write_bytes(original)
             # Numba and Python take a file with the old time and size for the old file.
@@ -146,6 +161,8 @@ def write_result(found: dict[Fault, str], minutes: float, again: bool) -> None:
 def main() -> None:
     options = arguments()
     faults = chosen(options)
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    FORKS.set_forkserver_preload([name for name in PRELOADED if find_spec(name)])
     start = time.monotonic()
     found: dict[Fault, str] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
@@ -153,22 +170,25 @@ def main() -> None:
         for job in range(options.jobs):
             trees.put(Tree(Path(folder, str(job))))
 
-        def plant(fault: Fault) -> str:
+        def plant(fault: Fault, tests: list[str]) -> str:
             tree, before = trees.get(), time.monotonic()
-            found[fault] = word = tree.plant(fault)
+            found[fault] = word = tree.plant(fault, tests)
             trees.put(tree)
             return f"{word:8} {time.monotonic() - before:5.1f} s  {fault}"
 
-        if not options.sample:
-            tree = trees.get()
-            if tree.outcome(None, CORE) != SURVIVED:
-                sys.exit(
-                    f"without any fault the core is red or takes over {SECONDS} s: "
-                    f"pytest -x {shlex.join(CORE)}"
-                )
-            trees.put(tree)
-        for number, line in enumerate(pool.map(plant, faults), 1):
+        tree, tests = trees.get(), shlex.split(faults[0].first) if options.sample else CORE
+        if tree.outcome(None, tests) != SURVIVED:
+            sys.exit(
+                f"without any fault these tests are red or take over {SECONDS} s: "
+                f"pytest -x {shlex.join(tests)}"
+            )
+        trees.put(tree)
+        named = [shlex.split(fault.first) for fault in faults]
+        for number, line in enumerate(pool.map(plant, faults, named), 1):
             print(f"{number:4} of {len(faults)}  {line}", flush=True)
+        left = [fault for fault in faults if found[fault] == SURVIVED]
+        for line in pool.map(plant, left, [CORE] * len(left)):
+            print(f"the core: {line}", flush=True)
     minutes = (time.monotonic() - start) / 60
     survivors = sum(word == SURVIVED for word in found.values())
     print(f"{1 - survivors / len(faults):.1%} of {len(faults)} noticed, in {minutes:.1f} minutes")

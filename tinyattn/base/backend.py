@@ -123,6 +123,16 @@ def scatter_add(target: Array, index: Any, values: Array) -> None:
     namespace(target).add.at(target, index, values)
 
 
+def in_c_order(x: Any) -> Any:
+    """An array in C order: kernels need it, and NumPy's other loops differ in the last digit."""
+    if type(x) not in array_types:  # a Tensor or a number
+        return x
+    flags = x.flags
+    if flags.c_contiguous and (type(x) is not np.ndarray or flags.aligned):  # CuPy's always is
+        return x
+    return x.copy(order="C")
+
+
 def read_only(array: Array) -> Array:
     """A view that cannot be written to; a CuPy array as it is, because CuPy has no such views."""
     if type(array) is np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, array_types
+from ..base.backend import Array, in_c_order
 from ..errors import ShapeError
 from .compiled import FORMULAS_ONLY, cpu_kernel
 
@@ -17,16 +17,6 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
     if dtype == np.float32:
         return np.dtype(np.float64)
     return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype.type)
-
-
-def in_c_order(x: Any) -> Any:
-    """An array in C order: kernels need it, and NumPy's other loops differ in the last digit."""
-    if type(x) not in array_types:  # a Tensor or a number
-        return x
-    flags = x.flags
-    if flags.c_contiguous and (type(x) is not np.ndarray or flags.aligned):  # CuPy's always is
-        return x
-    return x.copy(order="C")
 
 
 def adds_in_pairs(array: Array, axis: Any) -> bool:

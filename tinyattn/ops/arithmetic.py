@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Function, device_of, is_array, namespace
+from ..base.backend import Function, device_of, in_c_order, is_array, namespace
 from ..base.checks import as_array
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
@@ -18,7 +18,7 @@ from ..errors import DtypeError
 from ..kernels import cpu_kernel, with_kernels
 from ..kernels.compiled import FORMULAS_ONLY
 from ..kernels.range_checks import check_divisor
-from ..kernels.sums import in_c_order, is_large
+from ..kernels.sums import is_large
 from .types import Operand
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..base.backend import Array, is_tensor
+from ..base.backend import Array, in_c_order, is_tensor
 from ..base.checks import check_one_dtype_and_device, require_float
 from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
 from ..kernels.matmul import matrix_product
-from ..kernels.sums import in_c_order, sum_dtype
+from ..kernels.sums import sum_dtype
 from .arguments import any_tensor, of_tensors
 from .arithmetic import mul
 from .shapes import expand, transpose, unsqueeze

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..base import checks
-from ..base.backend import Array, converted, is_array, namespace
+from ..base.backend import Array, converted, in_c_order, is_array, namespace
 from ..base.checks import Dims, DTypeLike
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
-from ..kernels.sums import in_c_order, sum_dtype, wide_mean
+from ..kernels.sums import sum_dtype, wide_mean
 from .arguments import of_tensors
 from .arithmetic import cast, div, eq, where
 from .elementwise import abs

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.backend import Array, namespace, to_device
+from ...base.backend import Array, in_c_order, namespace, to_device
 from ...base.random import drop_threshold
-from ..sums import in_c_order
 
 FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.backend import Array, namespace, to_device
-from ..sums import in_c_order
+from ...base.backend import Array, in_c_order, namespace, to_device
 from .launch import MOST_THREADS, run
 
 BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
