@@ -626,6 +626,12 @@ def test_a_query_without_a_key_gets_zeros(torch: Any) -> None:
     assert theirs(their_x, their_x, their_x, attn_mask=torch.tensor(hidden))[0][:, 0].isnan().all()
 
 
+def test_added_keys_are_refused() -> None:
+    for option in ({"add_bias_kv": True}, {"add_zero_attn": True}):
+        with pytest.raises(ValueError, match="add_bias_kv and add_zero_attn are not there"):
+            nn.MultiheadAttention(E, H, **option)
+
+
 def test_dropout_of_attention() -> None:
     attention, x = nn.MultiheadAttention(E, H, dropout=0.5), ta.randn(N, B, E)
     for need_weights in (True, False):

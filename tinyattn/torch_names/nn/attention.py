@@ -40,7 +40,7 @@ class MultiheadAttention(Module):
         floats, what is added to the scores, where -inf hides a key.
     is_causal: a hint that attn_mask is the causal mask, which is seen here without it.
     Raises ShapeError and DtypeError for arguments that do not fit together, and ValueError for
-        add_bias_kv and add_zero_attn, because no key is added here.
+    add_bias_kv and add_zero_attn, because no key is added here.
     Differs from PyTorch: a query whose keys are all hidden gets zeros, and there may get NaN.
 
     In tinyattn: write nn.MultiHeadedAttention(num_heads, embed_dim, dropout=0.0)
@@ -61,7 +61,9 @@ class MultiheadAttention(Module):
     )
     def __init__(self, given: Any) -> None:
         if given.add_bias_kv or given.add_zero_attn:
-            raise ValueError("there is no add_bias_kv and no add_zero_attn: append a key to key")
+            raise ValueError(
+                "add_bias_kv and add_zero_attn are not there: join one more row to key and value"
+            )
         size = check_size("embed_dim", given.embed_dim)
         check_heads(size, check_size("num_heads", given.num_heads))
         self.embed_dim, self.num_heads = size, given.num_heads
