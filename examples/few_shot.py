@@ -143,7 +143,7 @@ class Classifier(nn.Module):
     def predict(self, texts: list[str]) -> np.ndarray:
         """The kinds of N definitions, (N,)."""
         with ta.no_grad():
-            points = ta.tensor(self.encoder.encode(texts, show_progress=False))
+            points = ta.tensor(self.encoder.encode(texts))
             return self.head(points).argmax(-1).numpy()
 
 
@@ -195,7 +195,7 @@ def train(labels: int, seed: int, test: Definitions, points: np.ndarray, bar: tq
     learn = few(labels, seed)
     ta.manual_seed(seed)
     encoder = model()
-    head = probe(encoder.encode(learn.texts, show_progress=False), learn.kinds)
+    head = probe(encoder.encode(learn.texts), learn.kinds)
     with ta.no_grad():
         probed = head(ta.tensor(points)).argmax(-1).numpy()
     classifier = Classifier(encoder, head)

@@ -69,8 +69,7 @@ def or_formula(formula: Any, kernel: Any) -> Callable[..., Any]:
     """The kernel; the formula for what it leaves."""
 
     def computed(*arguments: Any, **options: Any) -> Any:
-        first = (formula,) if getattr(kernel, "takes_formula", False) else ()
-        out = kernel(*first, *arguments, **options)
+        out = kernel(*arguments, **options)
         return formula(*arguments, **options) if out is NotImplemented else out
 
     return computed

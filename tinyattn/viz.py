@@ -234,7 +234,7 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
         if not isinstance(box, (tuple, list)) or len(box) != 3:
             raise TypeError(
                 f"show_shapes draws texts and (name, rows, columns), got {type_name(box)}: "
-                "print(model.summary()) shows the parts of a module"
+                "print(model) shows the parts of a module"
             )
     gap = 0.4  # inches, for the number of rows and the text before a box
     width = gap * (len(boxes) + len(parts) + 1) / 2 + scale * sum(columns for *_, columns in boxes)

@@ -351,17 +351,21 @@ def test_a_cache_refuses_other_samples_and_another_memory():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda m, x, s: m(x[0], s), ShapeError, r"x \(B, T, 6\).*got \(5, 6\)"),
-        (lambda m, x, s: m(x, s[:2]), ShapeError, r"memory \(B, S, 6\).*\(2, 7, 6\)"),
+        (lambda m, x, s: m(x[0], s), ShapeError, r"are \(B, N, D\), got shape \(5, 6\)"),
+        (
+            lambda m, x, s: m(x, s[:2]),
+            ShapeError,
+            r"agree in B and K, got \(3, 5, 6\), \(2, 7, 6\)",
+        ),
         (
             lambda m, x, s: m(x[:2], s),
             ShapeError,
-            r"\(2, 5, 6\) and \(3, 7, 6\)",
+            r"\(2, 5, 6\), \(3, 7, 6\)",
         ),
         (lambda m, x, s: m(x, s[..., :4]), ShapeError, r"\(3, 7, 4\)"),
         (lambda m, x, s: m(x, s, tgt_mask=REAL), MaskError, r"\(3, 7\)"),
         (lambda m, x, s: m(x, s, src_valid_lens=[8, 1, 1]), MaskError, "8 at index 0"),
-        (lambda m, x, s: m(x, s.numpy()), TypeError, "memory must be a Tensor"),
+        (lambda m, x, s: m(x, s.numpy()), TypeError, "must be a Tensor, got numpy"),
     ],
 )
 def test_bad_inputs_are_refused(call, error, words):

@@ -95,7 +95,7 @@ def test_a_cache_goes_on_after_a_conversion_a_refusal_and_a_selection_of_none() 
         np.testing.assert_allclose(again.numpy(), right[:, 3:], rtol=1e-9, atol=1e-12)
         cache.select([])
         assert cache.layers[0].self_attn.stored[0].shape[0] == 0
-    empty = encoder.new_cache(3)
+    empty = encoder.new_cache()
     empty.select([2, 0])
     assert encoder(x[:, :1], cache=empty, is_causal=True).shape == (2, 1, 8)
 

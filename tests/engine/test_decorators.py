@@ -35,12 +35,6 @@ class Yields:
         yield x, recorded()
 
 
-class Awaits:
-    async def __call__(self, x: int = 1) -> tuple[int, bool]:
-        await asyncio.sleep(0)
-        return x, recorded()
-
-
 def plain(x: int = 1) -> tuple[int, bool]:
     return x, recorded()
 
@@ -94,17 +88,15 @@ def methods(switch: Callable[[Any], Any]) -> list[Callable[..., Any]]:
 
 
 def result_of(value: Any) -> Any:
-    if inspect.iscoroutine(value):
-        return asyncio.run(value)
     return next(value) if inspect.isgenerator(value) else value
 
 
 @switches
 def test_every_kind_of_function_runs_under_the_switch(name: str) -> None:
     switch, expected = SWITCHES[name]
-    kinds: list[Any] = [plain, recursive, awaited, yielded, Called(), Yields(), Awaits()]
+    kinds: list[Any] = [plain, recursive, yielded, Called(), Yields()]
     kinds += [lambda x=1: (x, recorded()), functools.partial(plain), functools.partial(yielded)]
-    kinds += [functools.partial(awaited), Called().__call__]
+    kinds += [Called().__call__]
     for function in [*map(switch, kinds), *methods(switch)]:
         for outer in (True, False):
             with ta.set_grad_enabled(outer):
@@ -116,11 +108,10 @@ def test_every_kind_of_function_runs_under_the_switch(name: str) -> None:
 @switches
 def test_the_decorated_function_looks_like_it(name: str) -> None:
     switch, _ = SWITCHES[name]
-    for function in (plain, awaited, yielded):
+    for function in (plain, yielded):
         decorated = switch(function)
         assert decorated.__name__ == function.__name__
         assert inspect.signature(decorated) == inspect.signature(function)
-        assert inspect.iscoroutinefunction(decorated) == inspect.iscoroutinefunction(function)
         assert inspect.isgeneratorfunction(decorated) == inspect.isgeneratorfunction(function)
 
 
@@ -135,8 +126,11 @@ def test_what_is_no_function_is_refused(name: str) -> None:
     for function in (*wrong, ta.ones(2)):
         with pytest.raises(TypeError, match="no_grad and enable_grad decorate a function, got"):
             switch(function)
-    with pytest.raises(TypeError, match=r"is an asynchronous generator: write `with ta\.no_grad"):
-        switch(values)
+    for function in (values, awaited, functools.partial(awaited)):
+        with pytest.raises(
+            TypeError, match=r"is asynchronous: write `with ta\.no_grad\(\):` inside"
+        ):
+            switch(function)
     assert recorded()
 
 
@@ -194,17 +188,17 @@ def test_a_generator_that_yields_from_another() -> None:
 
 
 def test_tasks_that_wait_for_each_other_have_switches_of_their_own() -> None:
-    @ta.no_grad()
     async def without(steps: int) -> list[bool]:
         found = []
-        for _ in range(steps):
-            found.append(recorded())
-            await asyncio.sleep(0)
+        with ta.no_grad():
+            for _ in range(steps):
+                found.append(recorded())
+                await asyncio.sleep(0)
         return found
 
-    @ta.enable_grad()
     async def nested() -> list[bool]:
-        return [recorded(), *(await without(2)), recorded()]
+        with ta.enable_grad():
+            return [recorded(), *(await without(2)), recorded()]
 
     async def run() -> list[Any]:
         found = await asyncio.gather(without(3), nested(), without(1), awaited())
@@ -222,17 +216,12 @@ def test_an_error_passes_and_the_switch_is_set_back(name: str) -> None:
     def fails() -> None:
         raise KeyError("inside")
 
-    async def fails_later() -> None:
-        await asyncio.sleep(0)
-        raise KeyError("inside")
-
     def fails_between() -> Iterator[int]:
         yield 1
         raise KeyError("inside")
 
     for call in (
         switch(fails),
-        lambda: asyncio.run(switch(fails_later)()),
         lambda: list(switch(fails_between)()),
     ):
         with pytest.raises(KeyError, match="inside"):

@@ -256,25 +256,13 @@ def test_max_and_argmax_take_numpys_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "instead"),
-    [
-        ("shape", (6,), r"x\.reshape"),
-        ("dtype", ta.float64, r"x\.to\(dtype\)"),
-        ("device", "cuda", r"x\.to\(device\)"),
-        ("ndim", 1, r"x\.reshape"),
-        ("T", None, r"x = x\.T"),
-        ("mT", None, r"x = x\.mT"),
-        ("is_leaf", True, r"x\.detach\(\)"),
-        ("grad_fn", None, r"x\.detach\(\)"),
-    ],
+    "name", ["shape", "dtype", "device", "ndim", "T", "mT", "is_leaf", "grad_fn"]
 )
-def test_what_is_only_read_says_what_to_write(name: str, value: Any, instead: str) -> None:
+def test_what_is_only_read_stays(name: str) -> None:
     for x in (ta.ones(2, 3), ta.ones(2, 3, requires_grad=True) * 2, ta.nn.Parameter(ta.ones(2, 3))):
-        with pytest.raises(
-            AttributeError, match=rf"^'{name}' of a Tensor is only read: .*{instead}"
-        ):
-            setattr(x, name, value)
-        with pytest.raises(AttributeError, match="is only read"):
+        with pytest.raises(AttributeError, match=f"'{name}' of .* has no setter"):
+            setattr(x, name, None)
+        with pytest.raises(AttributeError, match=f"'{name}' of .* has no deleter"):
             delattr(x, name)
         assert (x.shape, x.dtype, x.device) == ((2, 3), ta.float32, "cpu")
 

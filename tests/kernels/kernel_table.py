@@ -37,7 +37,6 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     weights = kernels.masked_softmax(x, of_scores)
     rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
     target, ids = np.array([0, 4, IGNORED, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
-    places = np.argsort(x, 1)
     integers = np.arange(-10, 10, dtype=np.int8).reshape(4, 5)
     q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     padded = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
@@ -50,16 +49,14 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     }
     return {
         **of_each,
-        **{name: [(x,)] for name in ("erf", "gelu", "gelu_tanh")},
+        **{name: [(x,)] for name in ("erf", "gelu", "gelu_tanh", "normal_cdf")},
         **{
             f"{name}_backward": [(grad, x)]
             for name in ("relu", "sigmoid", "silu", "gelu", "gelu_tanh", "log_softmax")
         },
         **{name: [(x, grad)] for name in ("remainder", "floor_divide")},
         **{name: [(rows,)] for name in ("sum_squares", "sum_rows")},
-        "scaled_distances": [(rows, make(6, 1), np.abs(make(6, 1)))],
         "where": [(mask, x, grad), (mask, x, 0.5)],
-        "scatter_along": [(x, places, 1, (2, 5, 4, 5))],
         "scatter_rows": [(make(3, 2, 4), ids, 4, None), (make(3, 2, 4), ids, 4, 1)],
         "int8_product": [(rows, integers, make(4))],
         "dropout": [(x, 0.3, 1234567890123456789)],

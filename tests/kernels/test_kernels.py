@@ -62,7 +62,7 @@ def test_every_kernel_is_in_the_table():
     assert set(KERNELS) - toured == set(), "add a line to calls_of in tests/kernels/kernel_table.py"
     assert toured - set(KERNELS) == set(), "there is no such kernel any more"
     compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(compiled_ones) >= 34
+    assert len(compiled_ones) >= 32
 
 
 @needs_numba
@@ -559,26 +559,6 @@ def test_sum_squares(dtype):
         assert module.sum_squares(x[:0]).shape == (0,)
 
 
-@both_dtypes
-@pytest.mark.parametrize(
-    "shape", [(6, 5, 4), (6, 1, 1), (1, 1, 4), (1, 1, 1), (6, 5, 1), (1, 5, 1)]
-)
-def test_scaled_distances(dtype, shape):
-    x = (signed(rng_of(56), 6, 5, 4) * 1e38).astype(dtype)
-    centre, factor = signed(rng_of(57), *shape) * 3e38, signed(rng_of(58), *shape) * 1e-38
-    exact = (x.astype(np.longdouble) - centre) * factor
-    for array in (x, np.asfortranarray(x)):
-        for module in (cpu, reference):
-            found = module.scaled_distances(array, centre, factor)
-            assert (found.dtype, found.shape) == (dtype, x.shape)
-            assert_within(found, exact, (np.abs(x) + np.abs(centre)) * np.abs(factor), count=2)
-    assert cpu.scaled_distances(x[:0], centre[:1], factor[:1]).shape == (0, 5, 4)
-    found = cpu.scaled_distances(
-        x, centre, factor[:1, :1, :1]
-    )  # which the kernel would read beyond
-    np.testing.assert_array_equal(found, reference.scaled_distances(x, centre, factor[:1, :1, :1]))
-
-
 AXES = [None, 0, -1, (0, 1), (1, 2), (2, 0), (), (0, 1, 2), 1]
 
 
@@ -609,29 +589,6 @@ def test_large_sums_may_leave_float32_and_a_mean_stays():
         assert np.isnan(sums.reduce_sum(x, 1)).nonzero()[0].tolist() == [3]
 
 
-@both_dtypes
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("index_dtype", [np.int64, np.uint8])
-def test_scatter_along(dtype, axis, index_dtype):
-    rng = rng_of(48)
-    shape = (4, 5, 6)
-    # Other dimensions of equal size, all of them smaller, and only the one after `axis`.
-    for length, others in ((3, ()), (9, ()), (2, (0, 1, 2)), (2, (axis + 1,))):
-        size = [n - (i in others) for i, n in enumerate(shape)]
-        size[axis] = length
-        index = rng.randint(0, shape[axis], size).astype(index_dtype)
-        grad = signed(rng, *size).astype(dtype)
-        total = np.zeros(shape, np.longdouble)
-        for place in np.ndindex(*size):
-            target = list(place)
-            target[axis] = index[place]
-            total[tuple(target)] += grad[place]
-        for module in (cpu, reference):
-            found = module.scatter_along(grad, index, axis, shape)
-            assert found.dtype == dtype
-            assert_within(found, total, np.abs(total) + np.abs(grad).max(), count=8)
-
-
 def exact_normal_cdf(x):
     """erfc(-x / sqrt(2)) / 2, in extended precision though erfc is a float64's: its argument's
     rounding error times its slope is taken off."""
@@ -640,6 +597,16 @@ def exact_normal_cdf(x):
     erfc = np.array([math.erfc(value) for value in rounded], np.longdouble)
     slope = -2 / np.sqrt(np.longdouble(math.pi)) * np.exp(-(z**2))
     return (erfc + slope * (z - rounded)) / 2
+
+
+@both_dtypes
+def test_normal_cdf(dtype):
+    """In float64 the argument of erfc is rounded, and the slope there is steep."""
+    x, most = np.linspace(-9, 9, 4001).astype(dtype), 1 if dtype == np.float32 else 100
+    for module in (cpu, reference):
+        found = module.normal_cdf(x)
+        assert found.dtype == dtype
+        assert ulps(found, exact_normal_cdf(x).astype(np.float64)) <= most
 
 
 def exact_gelu(x, approximate):

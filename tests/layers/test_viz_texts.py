@@ -303,7 +303,7 @@ def test_what_a_node_saves_stands_in_its_box() -> None:
 
 def test_boxes_that_are_none_are_refused() -> None:
     for part in (ta.nn.Linear(2, 3), ("Q", 3), 5):
-        with pytest.raises(TypeError, match=r"\(name, rows, columns\), got .*model.summary"):
+        with pytest.raises(TypeError, match=r"\(name, rows, columns\), got .*model"):
             viz.show_shapes("=", part)  # type: ignore[arg-type]
 
 

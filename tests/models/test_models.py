@@ -470,15 +470,6 @@ def test_no_texts_give_no_points(sentence_folder):
         model.encode([], batch_size=0)
 
 
-@needs_tokenizers
-def test_a_progress_bar_is_shown_where_it_is_asked_for(sentence_folder, capsys):
-    pytest.importorskip("tqdm", reason="tqdm is not installed")
-    model = models.SentenceEncoder.from_pretrained(sentence_folder)
-    for show, shown in ((True, True), (False, False), (None, False)):  # this is no terminal
-        model.encode(TEXTS, 2, show_progress=show)
-        assert ("3/3" in capsys.readouterr().err) == shown
-
-
 def test_embed_is_differentiable(folder):
     encoder = models.BertEncoder.from_pretrained(folder).double()
     model = models.SentenceEncoder(encoder, {}, max_length=16)

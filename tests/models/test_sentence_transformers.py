@@ -149,10 +149,9 @@ def test_settings_of_files_change_the_points_as_there(bert, tmp_path, name, case
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("include_prompt", [True, False])
-def test_prompts_are_those_of_sentence_transformers(bert, tmp_path, pooling, include_prompt):
+def test_prompts_are_those_of_sentence_transformers(bert, tmp_path, pooling):
     theirs = SentenceTransformer(
-        modules=[Transformer(str(bert)), Pooling(8, pooling, include_prompt=include_prompt)],
+        modules=[Transformer(str(bert)), Pooling(8, pooling)],
         prompts={"query": "query : ", "far": "far"},
         default_prompt_name="far",
     )

@@ -462,7 +462,7 @@ def test_devices() -> None:
     for wrong in ("cuda:1", 1, "mps", "cpu:1", "cuda:x"):
         with pytest.raises(DeviceError, match='device must be "cpu" or "cuda"'):
             ours.device(wrong)
-    with pytest.raises(AttributeError, match="'device' of a Tensor is only read"):
+    with pytest.raises(AttributeError, match=r"'device' of .* has no setter"):
         ours.ones(2).device = "cpu"  # type: ignore[misc]
     assert not ours.backends.mps.is_available()
     ours.backends.cudnn.deterministic = True
@@ -608,7 +608,5 @@ def test_an_empty_vector_is_joined_to_any_shape(torch: Any) -> None:
             assert tuple(empty.grad.shape) == (0,)
             assert tuple(t.cat([empty, empty]).shape) == (0,)
         assert results[:3] == results[3:]
-    with pytest.raises(
-        ShapeError, match=r"tensor 1 has shape \(2, 3, 4\), which differs from \(0, 1\)"
-    ):
+    with pytest.raises(ShapeError, match=r"take \(float32\[0, 1\], float32\[2, 3, 4\]\)"):
         ours.cat([ours.zeros(0, 1), ours.ones(2, 3, 4)])

@@ -136,7 +136,6 @@ reveal_type(model(x, flag=True))  # tuple[Tensor, int]
 reveal_type(model.layers[0](x))  # Tensor
 reveal_type(model.eval().double().float())  # Classifier
 reveal_type(nn.Linear(2, 3)(x))  # Tensor
-reveal_type(nn.Linear(2, 3).summary(depth=1))  # Summary
 reveal_type(nn.ReLU()(x))  # Tensor
 reveal_type(nn.Dropout(0.1)(x))  # Tensor
 reveal_type(nn.Sequential(nn.Linear(2, 3), nn.Tanh())(x))  # Tensor

@@ -60,24 +60,8 @@ class Recording:
             )
         is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
         body: Any = function if is_plain else type(function).__call__
-        if inspect.isasyncgenfunction(body):
-            raise TypeError(
-                f"{function!r} is an asynchronous generator: write `with ta.no_grad():` inside it, "
-                "between two values"
-            )
-        if inspect.iscoroutinefunction(body):
-
-            @functools.wraps(function)
-            async def coroutine(*args: Any, **kwargs: Any) -> Any:
-                # Each task of asyncio has a switch of its own.
-                previous = recording.get()
-                try:
-                    recording.set(self.enabled)
-                    return await function(*args, **kwargs)
-                finally:
-                    recording.set(previous)
-
-            return coroutine  # type: ignore[return-value]
+        if inspect.isasyncgenfunction(body) or inspect.iscoroutinefunction(body):
+            raise TypeError(f"{function!r} is asynchronous: write `with ta.no_grad():` inside it")
         if inspect.isgeneratorfunction(body):
 
             @functools.wraps(function)
@@ -115,8 +99,8 @@ def no_grad(function: Function | None = None) -> Recording | Function:
     """Record nothing: `with ta.no_grad():`, or `@ta.no_grad()` above a function.
 
     The decorated function keeps its signature for type checkers. Brackets may be left out:
-    `@ta.no_grad`. A generator and a coroutine run under the setting too. TypeError for a class and
-    for an asynchronous generator.
+    `@ta.no_grad`. A generator runs under the setting too. TypeError for a class and for an
+    asynchronous function, which has a with-block inside.
     """
     return Recording(False) if function is None else Recording(False)(function)
 

@@ -194,9 +194,8 @@ class BertEncoder(Published):
         """
         config, path = read_folder(folder, checked_config, sha256)
         state = published_names(load_tensors(path), str(path))
-        read = lambda key: state[key]._data  # noqa: E731
         parts = encoder_parts(config, len(state))
-        return filled(partial(cls, config), put_in_column_order, parts, state, read, path)
+        return filled(partial(cls, config), put_in_column_order, parts, state, path)
 
     def published_parts(self) -> dict[str, Part]:
         return encoder_parts(self.config | {"num_hidden_layers": len(self.encoder.layers)})

@@ -152,9 +152,9 @@ class CausalLM(Published):
         """Hidden states (..., hidden_size) -> scores (..., vocab_size)."""
         return F.linear(hidden, self.word.weight) if self.head is None else self.head(hidden)
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+    def new_cache(self, length: int = 0) -> Cache:
         """An empty cache; see `nn.Encoder.new_cache`."""
-        return self.encoder.new_cache(batch, length)
+        return self.encoder.new_cache(length)
 
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
@@ -326,7 +326,7 @@ class CausalLM(Published):
                 config = files.checked_config(config)
             parts = parts_of(config, GGUF, len(file.places))
             make = partial(cls, config)
-            model = filled(make, put_in_one_memory, parts, file.places, file.array, path, "header")
+            model = filled(make, put_in_one_memory, parts, file.places, path, "header", file.array)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model.special_words = files.gguf_words(file.settings)
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
@@ -345,8 +345,7 @@ class CausalLM(Published):
         config = files.with_end_ids(config, Path(folder))
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
-        make, read = partial(cls, config), lambda key: state.pop(key)._data
-        model = filled(make, put_in_one_memory, parts, state, read, path)
+        model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
             model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
         model.chat_template, model.special_words = files.chat_settings(Path(folder))

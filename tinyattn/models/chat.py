@@ -101,8 +101,7 @@ class Conversation:
 
     def __iter__(self) -> Pieces:
         """The answer to the messages up to now."""
-        pieces = self.model.continued(self.ids(), self.scores, **self.options)
-        return self.answer(pieces)
+        return self.answer(self.model.continued(self.ids(), self.scores, **self.options))
 
     def answer(self, pieces: Iterator[str]) -> Pieces:
         text = ""

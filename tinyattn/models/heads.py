@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,13 +28,27 @@ from .settings import check_kind
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 WORDS = "embeddings.word_embeddings.weight"
 PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
+COLUMNS = {"bert": 0, "distilbert": 1}  # of the tables, see `EncoderWithHead.table`; or 2
+OF_WORDS = """
+dense  DD  cls.predictions.transform.dense      vocab_transform         lm_head.dense
+norm   D   cls.predictions.transform.LayerNorm  vocab_layer_norm        lm_head.layer_norm
+"""
+TIED = """
+bias   V   cls.predictions.bias                 vocab_projector.bias    lm_head.bias
+"""
+OWN = """
+own    VD  cls.predictions.decoder.weight       vocab_projector.weight  lm_head.decoder.weight
+bias   V   cls.predictions.decoder.bias         vocab_projector.bias    lm_head.decoder.bias
+"""
+OF_CLASSES = """
+dense  DD  bert.pooler.dense                    pre_classifier          classifier.dense
+out    CD  classifier                           classifier              classifier.out_proj
+"""
+DECODERS = OWN.split()[2:5]  # the matrix of a head with its own, in each of the three
 
 
 class EncoderWithHead(Published):
     """A BertEncoder and layers after it, in one folder. See `MaskedLM` and `SequenceClassifier`."""
-
-    # The published name of each part of the head, by family, RoBERTa's for the others.
-    names: ClassVar[dict[str, dict[str, str]]] = {}
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -42,21 +56,22 @@ class EncoderWithHead(Published):
         self.config = self.encoder.config
 
     @classmethod
-    def names_in(cls, config: dict[str, Any]) -> dict[str, str]:
-        return cls.names.get(config["model_type"], cls.names["roberta"])
-
-    @classmethod
-    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-        """The shapes of the head's parameters, by their names here."""
+    def table(cls, config: dict[str, Any]) -> str:
+        """The head, a row for each part: its name here; its shape, by D width, V vocabulary and C
+        classes; its names in the files of BERT, of DistilBERT and of RoBERTa."""
         raise NotImplementedError
 
     @classmethod
     def head_parts(cls, config: dict[str, Any]) -> dict[str, Part]:
         """The tensors of the head in a file, by their published names."""
-        names, parts = cls.names_in(config), {}
-        for name, shape in cls.head_shapes(config).items():
-            part, _, end = name.partition(".")
-            parts[".".join(filter(None, (names[part], end)))] = Part({name: shape})
+        sizes = {"D": config["hidden_size"], "V": config["vocab_size"]}
+        column, parts = COLUMNS.get(config["model_type"], 2), dict[str, Part]()
+        for row in filter(None, cls.table(config).splitlines()):
+            ours, letters, *theirs = row.split()
+            shape = tuple(len(labels_of(config)) if x == "C" else sizes[x] for x in letters)
+            is_layer = ours not in ("bias", "own")
+            ends = {".weight": shape, ".bias": shape[:1]} if is_layer else {"": shape}
+            parts |= {theirs[column] + end: Part({ours + end: x}) for end, x in ends.items()}
         return parts
 
     @classmethod
@@ -84,18 +99,12 @@ class EncoderWithHead(Published):
         state = load_tensors(path)
         encoder = published_names(state, str(path))
         head = {key: state[key] for key in cls.head_parts(config) if key in state}
-        own = cls.names_in(config).get("own")
-        if is_tied(config) and own in state and WORDS in encoder:
-            check_tied(state[own], own, encoder[WORDS], path)
-        tensors = encoder | head
-        return filled(
-            partial(cls, config),
-            lambda model: put_in_column_order(model.encoder),
-            cls.parts_in(config, len(encoder)),
-            tensors,
-            lambda key: tensors[key]._data,
-            path,
-        )
+        for own in DECODERS:
+            if is_tied(config) and own in state and WORDS in encoder:
+                check_tied(state[own], own, encoder[WORDS], path)
+        parts = cls.parts_in(config, len(encoder))
+        prepare = lambda model: put_in_column_order(model.encoder)  # noqa: E731
+        return filled(partial(cls, config), prepare, parts, encoder | head, path)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers opens."""
@@ -122,27 +131,6 @@ class MaskedLM(EncoderWithHead):
         (1, 3, 50)
     """
 
-    names: ClassVar = {
-        "bert": {
-            "dense": "cls.predictions.transform.dense",
-            "norm": "cls.predictions.transform.LayerNorm",
-            "bias": "cls.predictions.bias",
-            "own": "cls.predictions.decoder.weight",
-        },
-        "distilbert": {
-            "dense": "vocab_transform",
-            "norm": "vocab_layer_norm",
-            "bias": "vocab_projector.bias",
-            "own": "vocab_projector.weight",
-        },
-        "roberta": {
-            "dense": "lm_head.dense",
-            "norm": "lm_head.layer_norm",
-            "bias": "lm_head.bias",
-            "own": "lm_head.decoder.weight",
-        },
-    }
-
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         config = self.config
@@ -156,18 +144,8 @@ class MaskedLM(EncoderWithHead):
         self.own = None if is_tied(config) else nn.Embedding(config["vocab_size"], width).weight
 
     @classmethod
-    def names_in(cls, config: dict[str, Any]) -> dict[str, str]:
-        names = super().names_in(config)
-        # A matrix of its own has a bias of its own.
-        own = {} if is_tied(config) else {"bias": names["own"].removesuffix("weight") + "bias"}
-        return names | own
-
-    @classmethod
-    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-        vocab, width = config["vocab_size"], config["hidden_size"]
-        shapes = {"dense.weight": (width, width), "bias": (vocab,)}
-        shapes |= dict.fromkeys(("dense.bias", "norm.weight", "norm.bias"), (width,))
-        return shapes | ({} if is_tied(config) else {"own": (vocab, width)})
+    def table(cls, config: dict[str, Any]) -> str:
+        return OF_WORDS + (TIED if is_tied(config) else OWN)
 
     def forward(
         self, ids: Any, valid_lens: Any = None, mask: Any = None, token_types: Any = None
@@ -191,12 +169,6 @@ class SequenceClassifier(EncoderWithHead):
         (1, 3)
     """
 
-    names: ClassVar = {
-        "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
-        "distilbert": {"dense": "pre_classifier", "out": "classifier"},
-        "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
-    }
-
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         config, width = self.config, self.config["hidden_size"]
@@ -217,10 +189,8 @@ class SequenceClassifier(EncoderWithHead):
         return self.out(self.dropout(x))
 
     @classmethod
-    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-        width, number = config["hidden_size"], len(labels_of(config))
-        shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
-        return shapes | {"out.weight": (number, width), "out.bias": (number,)}
+    def table(cls, config: dict[str, Any]) -> str:
+        return OF_CLASSES
 
 
 def labels_of(config: dict[str, Any]) -> list[str]:

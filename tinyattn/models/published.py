@@ -217,15 +217,16 @@ def filled(
     make: Callable[[], Filled],
     prepare: Callable[[Any], None],
     parts: Mapping[str, Part],
-    tensors: Mapping[str, Any],
-    read: Callable[[str], np.ndarray],
+    tensors: dict[str, Any],
     path: Any,
     settings: str = "config.json",
+    read: Callable[[str], np.ndarray] | None = None,
 ) -> Filled:
     """What `make` makes, in evaluation mode, with the tensors of a file, after all checks.
 
     prepare: gets the model before it is filled, with arbitrary values.
-    tensors: by name, what has the shape and the dtype of each; `read` gives its array.
+    tensors: by name, what has the shape and the dtype of each. `read` gives its array; without it
+        they are Tensors, which are taken out, so that their memory is free.
     settings: what says which tensors there are.
     """
     shapes = {key: part.shape for key, part in parts.items()}
@@ -238,7 +239,7 @@ def filled(
     prepare(model)
     parameters = dict(model.named_parameters())
     for key, part in parts.items():
-        array = read(key)
+        array = read(key) if read else tensors.pop(key)._data
         check_array(array, key, path)
         for name, x in part.to_ours(array).items():
             parameters[name]._data[...] = x

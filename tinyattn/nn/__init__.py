@@ -1,6 +1,5 @@
 """Modules: layers, losses, attention, the encoder and the decoder. In the order of reading:
 
-summary.py      a module as a tree and as a table
 module.py       Module, Parameter: how a module finds its parameters, and is saved
 containers.py   ModuleList, ModuleDict, Sequential
 init.py         starting values

@@ -39,7 +39,6 @@ from .activations import Identity
 from .cache import KeyValueCache
 from .layers import Dropout, Linear
 from .module import Module
-from .position import RotaryEmbedding
 
 
 class Attention(Module):
@@ -89,8 +88,6 @@ class Attention(Module):
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
         and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
-        if not heads[0] or q.shape[-1] % heads[0]:
-            check_heads(q.shape[-1], heads[0])  # raises the error
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
@@ -342,12 +339,9 @@ class MultiHeadAttention(Attention):
             raise ShapeError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
         self.window = None if window is None else check_size("window", window)
         width = num_hiddens // num_heads
-        if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
-            raise ShapeError(f"rotary turns heads of {rotary.width} numbers, these have {width}")
         if rotary is not None and not isinstance(rotary, Module):
-            raise TypeError(
-                f"rotary is a module, such as nn.RotaryEmbedding({width}), got {rotary}"
-            )
+            such_as = f"rotary is a module, such as nn.RotaryEmbedding({width})"
+            raise TypeError(f"{such_as}, got {rotary}")
         self.rotary = rotary
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)

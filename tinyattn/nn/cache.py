@@ -22,13 +22,12 @@ class KeyValueCache:
 
     grows: True for self-attention, because each call brings new positions. False for attention to a
         memory: its keys and values are projected in the first call only.
-    batch: how many samples the first call has to bring; None for any number.
     length: for how many positions memory is reserved. More of them double it.
     past: how many queries came in earlier calls; so it is the position of the next one.
     """
 
-    def __init__(self, grows: bool, batch: int | None = None, length: int = 0) -> None:
-        self.grows, self.batch, self.length = grows, batch, length
+    def __init__(self, grows: bool, length: int = 0) -> None:
+        self.grows, self.length = grows, length
         self.past = 0
         self.stored: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
         self.reserved: list[Array | None] = [None, None]  # arrays that begin with `stored`
@@ -40,9 +39,10 @@ class KeyValueCache:
 
     def memory(self, keys: Tensor) -> tuple[Tensor, Tensor] | None:
         """What an earlier call has projected of this memory (B, K, D); None of new keys."""
-        batch, length = (self.batch, 0) if self.stored is None else self.stored[0].shape[:2]
-        other_memory = self.stored is not None and not self.grows and length != keys.shape[1]
-        if batch not in (None, len(keys)) or other_memory:
+        if self.stored is None:
+            return None
+        batch, length = self.stored[0].shape[:2]
+        if batch != len(keys) or (not self.grows and length != keys.shape[1]):
             what = "" if self.grows else f" and a memory of {length} positions"
             raise ShapeError(
                 f"the cache is of {batch} samples{what}, got {len(keys)} and {keys.shape[1]}: "
@@ -96,8 +96,6 @@ class KeyValueCache:
         if self.stored is not None:
             keys, values = self.stored
             self.stored = keys[index], values[index]
-        elif self.batch is not None:
-            self.batch = len(np.arange(self.batch)[index])
         self.reserved = [None, None]
 
 
@@ -132,17 +130,10 @@ class Cache:
     memory.
     """
 
-    def __init__(
-        self, layers: int, with_memory: bool, batch: int | None = None, length: int = 0
-    ) -> None:
-        if batch is not None:
-            check_size("batch", batch, 0)
+    def __init__(self, layers: int, with_memory: bool, length: int = 0) -> None:
         check_size("length", length, 0)
         self.layers = [
-            LayerCache(
-                KeyValueCache(True, batch, length),
-                KeyValueCache(False, batch) if with_memory else None,
-            )
+            LayerCache(KeyValueCache(True, length), KeyValueCache(False) if with_memory else None)
             for _ in range(layers)
         ]
 
@@ -179,21 +170,11 @@ class Cache:
         before = [(part, part.stored, part.past) for part in self.parts()]
         try:
             yield
-        except BaseException as error:
+        except BaseException:
             # The first layers have stored keys and values of a refused call.
             for part, stored, past in before:
                 part.stored, part.past = stored, past
-            if isinstance(error, Exception) and type(error) in (ValueError, IndexError):
-                raise explained(error, "a cache gives new positions, and masks of all") from error
             raise
-
-
-def explained(error: Exception, given: str) -> ShapeError:
-    """What to raise in place of an error of Python or NumPy that ended a layer of a user."""
-    return ShapeError(
-        f"{given}: every part of a layer has to take these, as nn.MultiHeadedAttention does, and "
-        f"one ended with {type(error).__name__}: {error}"
-    )
 
 
 def layer_caches_of(cache: Any, layers: int) -> list[LayerCache]:

@@ -12,7 +12,7 @@ from ..base.checks import check_size, check_type
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..masks import mask_of
-from ..ops.arguments import ArrayLike, array_like, float_tensor
+from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache, checked_rows, layer_cache_of
@@ -77,7 +77,6 @@ class DecoderLayer(Module):
         tgt_valid_lens: ArrayLike | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        check_x_and_memory(x, memory, self.size)
         target_cache, memory_cache = (None, None) if cache is None else layer_cache_of(cache)
         itself = attention_options(tgt_mask, tgt_valid_lens, True, target_cache)
         source = attention_options(src_mask, src_valid_lens, False, memory_cache)
@@ -91,15 +90,6 @@ class DecoderLayer(Module):
         x = self.sublayer[0](x, attend_to_itself)
         x = self.sublayer[1](x, attend_to_memory)
         return self.sublayer[2](x, self.feed_forward)
-
-
-def check_x_and_memory(x: Tensor, memory: Tensor, size: int) -> None:
-    shapes = [float_tensor(t, name).shape for name, t in (("x", x), ("memory", memory))]
-    if any(len(shape) != 3 or shape[2] != size for shape in shapes) or len(x) != len(memory):
-        raise ShapeError(
-            f"this decoder layer takes x (B, T, {size}) and memory (B, S, {size}), got "
-            f"{shapes[0]} and {shapes[1]}"
-        )
 
 
 class Decoder(Stack):

@@ -20,14 +20,7 @@ from .module import Module, Parameter
 
 def size_of_weight(dim: int) -> property:
     """A size of a module's weight, which is written down nowhere else."""
-
-    def refuse(module: Any, value: Any) -> None:
-        raise AttributeError(
-            f"the sizes of a {type(module).__name__} are those of its weight "
-            f"{module.weight.shape}: assign another weight, an nn.Parameter"
-        )
-
-    return property(lambda module: module.weight.shape[dim], refuse)
+    return property(lambda module: module.weight.shape[dim])
 
 
 def new_parameter(value: float, shape: Any, dtype: DTypeLike, device: str | None) -> Parameter:

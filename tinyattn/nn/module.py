@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from types import MappingProxyType as Fixed
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
@@ -17,7 +18,6 @@ from ..errors import CheckpointError, DtypeError, GraphError, ShapeError
 from ..ops.types import DTypeLike
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
-from .summary import Summary, tree_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +110,21 @@ def holds_a_graph(value: Any) -> bool:
     except GraphError:
         return True
     return False
+
+
+def tree_of(head: str, parts: Mapping[str, Any]) -> str:
+    """The repr of a module: its head, and its parts in lines of their own.
+
+    Numbered parts that follow one another and have the same repr are shown once.
+    """
+    pairs = [(name, repr(part)) for name, part in parts.items()]
+    lines = []
+    for _, equal in groupby(pairs, lambda pair: pair[1] if pair[0].isdecimal() else pair):
+        names, (text, *_) = zip(*equal, strict=True)
+        if len(names) > 1:
+            names, text = (f"{names[0]}-{names[-1]}",), f"{len(names)} x {text}"
+        lines.append(f"({names[0]}): {text}".replace("\n", "\n  "))
+    return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 
 
 EMPTY: frozenset[str] = frozenset()
@@ -453,20 +468,3 @@ class Module:
 
     def __repr__(self) -> str:
         return tree_of(f"{type(self).__name__}({self.extra_repr()}", self._modules)
-
-    def summary(self, depth: int | None = None) -> Summary:
-        """A table of the parts that have tensors, with their parameters and shapes.
-
-        depth: how many levels of parts are shown; None for all. ShapeError if it is not >= 1.
-        Equal parts that follow one another under numbers make one line: "0-5: 6 x EncoderLayer".
-        "shared" is a parameter that stands above, and is counted there; "frozen" is not trainable.
-        Print it, or end a cell of a notebook with it. PyTorch has no such method.
-
-            >>> nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2)).summary()
-            part                 parameters  tensors
-            Sequential                   20
-              0: Linear                   8  weight (2, 3), bias (2,)
-              1-2: 2 x Linear         2 x 6  weight (2, 2), bias (2,)
-            20 parameters, 20 of them trainable; 0.1 KiB
-        """
-        return Summary(self, depth)

@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import functional as F
 from ..base.checks import check_size, check_type
-from ..errors import MaskError, ShapeError
+from ..errors import MaskError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import Cache, KeyValueCache, LayerCache, explained, layer_cache_of, layer_caches_of
+from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
@@ -164,7 +164,6 @@ class EncoderLayer(Module):
         cache: LayerCache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        check_x(x, self.size, valid_lens)
         if cache is not None and not is_causal:
             raise ValueError(
                 "an encoder with a cache takes is_causal=True, because earlier positions would "
@@ -190,13 +189,6 @@ def check_parts(owner: str, **parts: Any) -> None:
         feeds = isinstance(part, (PositionwiseFeedForward, SwiGLU))
         if isinstance(part, Attention) if name == "feed_forward" else feeds:
             raise TypeError(f"{owner} takes attention before feed_forward: exchange them")
-
-
-def check_x(x: Tensor, size: int, valid_lens: ArrayLike | None) -> None:
-    packed = float_tensor(x, "x").ndim == 2 and valid_lens is not None
-    if not (packed or x.ndim == 3) or x.shape[-1] != size:
-        hint = f"; packed, (N, {size}), it takes valid_lens" if x.ndim == 2 else ""
-        raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
 
 
 def attention_options(
@@ -226,13 +218,12 @@ class Stack(Module):
         is_post = layer.sublayer[0].order == "post"
         self.norm = None if is_post else new_norm(layer._norm_layer, layer.size, layer._eps)
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+    def new_cache(self, length: int = 0) -> Cache:
         """An empty cache for the positions of one batch.
 
-        batch: how many samples it has, if that is to be checked. length: for how many positions
-        memory is reserved at once. If more come, the memory grows.
+        length: for how many positions memory is reserved at once. If more come, the memory grows.
         """
-        return Cache(len(self.layers), self.attends_memory, batch, length)
+        return Cache(len(self.layers), self.attends_memory, length)
 
     def run_layers(self, x: Tensor, *args: Any, cache: Cache | None = None, **options: Any) -> Any:
         if cache is None:
@@ -289,13 +280,7 @@ class Encoder(Stack):
         options = attention_options(mask, valid_lens, is_causal, cache, positions)
         if not skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
-        check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
-        packed = F.pack_padded_sequence(x, valid_lens)  # a wrong length is no fault of a layer
-        try:
-            packed = self.run_layers(packed, **options)
-        except (ValueError, IndexError) as error:
-            given = "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens"
-            raise explained(error, given) from error
+        packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
 

@@ -137,6 +137,7 @@ def gelu_exact_backward(grad: Any, x: Any) -> Any:
     return grad * (normal_cdf(x) + x * phi)
 
 
+@with_kernels(cpu="activation.normal_cdf")
 def normal_cdf(x: Any) -> Any:
     """Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi."""
     if is_tensor(x):

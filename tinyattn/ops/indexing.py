@@ -14,7 +14,6 @@ from ..base.checks import Dims, dims_of, is_integer, one_dim, require_dims, size
 from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from ..kernels import with_kernels
 from ..kernels.range_checks import dimensions_indexed, index_for, require_range
 from ..kernels.sums import sum_dtype
 from .arguments import of_tensors
@@ -234,7 +233,6 @@ def dx(grad, index, dim):
     return gather(grad, dim, index)
 
 
-@with_kernels(cpu="gather.scatter_along")
 def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
     total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
     values = x.reshape(-1).astype(total.dtype, copy=False)

@@ -16,7 +16,7 @@ from ..base.checks import Dims, DTypeLike
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
-from ..kernels.sums import sum_dtype, wide_mean
+from ..kernels.sums import sum_dtype
 from .arguments import of_tensors
 from .arithmetic import cast, div, eq, where
 from .elementwise import abs
@@ -109,7 +109,9 @@ def var(
 def dx(grad, x, shape, dim, unbiased, correction):
     degrees = degrees_of_freedom(shape, dim, unbiased, correction)
     grad = cast(with_ones(grad, shape, dim), sum_dtype(x.dtype))
-    return distances(x, dim, div(grad, degrees / 2))
+    distances = centred(x, dim)
+    distances *= div(grad, degrees / 2)
+    return distances
 
 
 @op
@@ -133,8 +135,6 @@ def std(
 def dx(grad, x, out, shape, dim, unbiased, correction):
     grad, out = (cast(with_ones(a, shape, dim), sum_dtype(x.dtype)) for a in (grad, out))
     factor = div(grad, degrees_of_freedom(shape, dim, unbiased, correction))
-    if is_array(x):
-        return distances(x, dim, where(eq(out, 0), 0.0, div(factor, out)))
     return over_length(centred(x, dim), out, factor)
 
 
@@ -154,19 +154,6 @@ def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     values *= values
     total = values.sum(axis=checks.dims_of(x, dim), keepdims=keepdim)
     return namespace(x).divide(total, degrees)
-
-
-def distances(x: Any, dim: Dims, factor: Any) -> Any:
-    """(x - mean) * factor, an array or a Tensor, computed in `sum_dtype`."""
-    if is_array(x) and x.size:
-        return scaled_distances(x, wide_mean(in_c_order(x), checks.dims_of(x, dim)), factor)
-    return centred(x, dim) * factor
-
-
-@with_kernels(cpu="sums.scaled_distances")
-def scaled_distances(x: Array, centre: Array, factor: Array) -> Array:
-    """(x - centre) * factor in `sum_dtype`, in which centre and factor are; they broadcast to x."""
-    return ((x.astype(sum_dtype(x.dtype)) - centre) * factor).astype(x.dtype, copy=False)
 
 
 def centred(x: Any, dim: Dims) -> Any:

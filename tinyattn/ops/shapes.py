@@ -257,16 +257,6 @@ def cat(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     if first.ndim > 1:  # an empty vector, because programs begin with one in a loop
         none = (*first.shape[:dim], 0, *first.shape[dim + 1 :])
         tensors = [x.reshape(none) if x.shape == (0,) else x for x in tensors]
-    for i, other in enumerate(tensors):
-        if other.ndim != first.ndim or any(
-            a != b
-            for d, (a, b) in enumerate(zip(other.shape, first.shape, strict=True))
-            if d != dim
-        ):
-            raise ShapeError(
-                f"cat along dim {dim}: tensor {i} has shape {other.shape}, which differs from "
-                f"{first.shape} in another dimension"
-            )
     return concatenate(*tensors, dim=dim)
 
 
@@ -294,12 +284,6 @@ def stack(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     [[1, 3], [2, 4]]
     """
     tensors = checked_sequence("stack", tensors)
-    for i, other in enumerate(tensors):
-        if other.shape != tensors[0].shape:
-            raise ShapeError(
-                f"stack takes tensors of one shape, got {tensors[0].shape} and (number {i}) "
-                f"{other.shape}"
-            )
     return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 

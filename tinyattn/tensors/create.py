@@ -299,26 +299,27 @@ def randperm(n: int, device: str | None = None) -> Tensor:
     )
 
 
-def like(name: str, x: Tensor, dtype: DTypeLike, device: str | None) -> dict[str, Any]:
-    """dtype and device, or those of the Tensor `x` where none is given."""
-    x = any_tensor(x, f"x of {name}")
-    return {"dtype": x.dtype if dtype is None else dtype, "device": device or x.device}
+def like(
+    make: Any, x: Tensor, dtype: DTypeLike, device: str | None, requires_grad: bool, *value: Any
+) -> Tensor:
+    """What `make` makes in the shape of `x`, with its dtype and device where none is given."""
+    x = any_tensor(x, f"x of {make.__name__}_like")
+    dtype, device = x.dtype if dtype is None else dtype, device or x.device
+    return make(x.shape, *value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def zeros_like(
     x: Tensor, *, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """As `zeros`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
-    options = like("zeros_like", x, dtype, device)
-    return zeros(x.shape, **options, requires_grad=requires_grad)
+    return like(zeros, x, dtype, device, requires_grad)
 
 
 def ones_like(
     x: Tensor, *, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """As `ones`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
-    options = like("ones_like", x, dtype, device)
-    return ones(x.shape, **options, requires_grad=requires_grad)
+    return like(ones, x, dtype, device, requires_grad)
 
 
 def full_like(
@@ -330,24 +331,21 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """As `full`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
-    options = like("full_like", x, dtype, device)
-    return full(x.shape, fill_value, **options, requires_grad=requires_grad)
+    return like(full, x, dtype, device, requires_grad, fill_value)
 
 
 def rand_like(
     x: Tensor, *, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """As `rand`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
-    options = like("rand_like", x, dtype, device)
-    return rand(x.shape, **options, requires_grad=requires_grad)
+    return like(rand, x, dtype, device, requires_grad)
 
 
 def randn_like(
     x: Tensor, *, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """As `randn`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
-    options = like("randn_like", x, dtype, device)
-    return randn(x.shape, **options, requires_grad=requires_grad)
+    return like(randn, x, dtype, device, requires_grad)
 
 
 def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:

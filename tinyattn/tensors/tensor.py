@@ -37,18 +37,6 @@ from ..ops.softmax import log_softmax, logsumexp, softmax
 from ..ops.types import DTypeLike
 from .operators import Operators
 
-# What to write instead of setting an attribute that is only read.
-INSTEAD = {
-    "T": "write x = x.T",
-    "device": "write x = x.to(device)",
-    "dtype": "write x = x.to(dtype)",
-    "grad_fn": "x.detach() has none",
-    "is_leaf": "x.detach() is one",
-    "mT": "write x = x.mT",
-    "ndim": "write x = x.reshape(...)",
-    "shape": "write x = x.reshape(...)",
-}
-
 
 class Tensor(Operators):
     """An n-dimensional array that remembers how it was computed.
@@ -192,23 +180,11 @@ class Tensor(Operators):
             raise UnknownNameError("Tensor", name, Tensor)
 
 
-def read_only(name: str, getter: property) -> property:
-    """The property with an error that says what to write instead. It is put in when the program
-    runs, because a type checker would take a setter for leave to set."""
-
-    def refuse(tensor: Tensor, value: Any = None) -> None:
-        raise AttributeError(f"{name!r} of a Tensor is only read: {INSTEAD[name]}")
-
-    return property(getter.fget, refuse, refuse, getter.__doc__)
-
-
 for part in Tensor.__mro__:
     if part not in (TensorBase, object):
         for name, method in list(vars(part).items()):
             if isinstance(method, FunctionType) and method.__module__.startswith(__package__):
                 method.__qualname__ = f"Tensor.{name}"  # Python's errors name it
-            elif isinstance(method, property) and method.fset is None:
-                setattr(part, name, read_only(name, method))
 TensorBase.tensor_class = Tensor  # the class of every result of an op
 register_tensor(Tensor)
 

@@ -16,7 +16,7 @@ import tinyattn as ta
 from ..base.checks import check_type, one_dim
 from ..nn.module import Module, Parameter
 from ..tensors.operators import changed
-from ..tensors.tensor import Tensor, read_only
+from ..tensors.tensor import Tensor
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
 from .functions import CHANGING, METHODS, along, bernoulli, movedim
@@ -54,7 +54,7 @@ class OfTensors:
     """Methods of a Tensor that are no functions of torch; those with "_" write into its memory."""
 
     data = property(lambda self: self.detach(), of_data.fset)
-    device = read_only("device", property(lambda self: device(of_device.fget(self))))
+    device = property(lambda self: device(of_device.fget(self)))
     is_cuda = property(lambda self: self.device == "cuda")
     to = adapted_to(Tensor.to)
     clone = adapted(Tensor.clone)

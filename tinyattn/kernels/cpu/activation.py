@@ -93,16 +93,7 @@ def normal_cdf_elements(x, out, first, last):
 
 normal_cdf = of_elements(normal_cdf_elements, 10.0)
 
-
-def gelu_of_float64(x: np.ndarray) -> np.ndarray:
-    return x * normal_cdf(x)
-
-
-def gelu_backward_of_float64(grad: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return grad * (normal_cdf(x) + x * np.exp(-0.5 * x * x) * INV_SQRT_2PI)
-
-
-gelu = for_float32(gelu_elements, gelu_of_float64)
-gelu_backward = for_float32(gelu_backward_elements, gelu_backward_of_float64)
+gelu = for_float32(gelu_elements)
+gelu_backward = for_float32(gelu_backward_elements)
 gelu_tanh = for_float32(gelu_tanh_elements)
 gelu_tanh_backward = for_float32(gelu_tanh_backward_elements)

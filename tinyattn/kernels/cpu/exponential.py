@@ -1,9 +1,9 @@
 """Functions of single float32 elements that are made of exp.
 
-NumPy needs several passes for a sigmoid, and it has no erf. Here each is one pass in float64,
-without branches and calls, so that the compiler can turn it into vector instructions. Each result
-is closer to the exact one than one unit in the last place of float32. float64 is for checking: the
-formula computes it.
+NumPy needs several passes for a sigmoid. Here each is one pass in float64, without branches and
+calls, so that the compiler can turn it into vector instructions. Each result is closer to the exact
+one than one unit in the last place of float32. float64 is for checking: the formula computes it.
+erf, which NumPy lacks, is that of the C library, because no layer needs it in a forward.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from .compiler import inner, jit
 from .layout import of_elements
 
-LOG2_E, LN2, SQRT_2 = 1 / math.log(2), math.log(2), math.sqrt(2)
+LOG2_E, LN2 = 1 / math.log(2), math.log(2)
 ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which the lowest bits of the sum then are
 BIAS, EXPONENT = np.int64(1023), np.int64(52)  # of a float64's bits
 # exp(a^2 / 2) (1 - Phi(a)) for a >= 0, a smooth function, as P(a) / Q(a): least maximum relative
@@ -26,24 +26,15 @@ P0, P1, P2 = 0.5000000030667419, 0.43889333596024693, 0.18367914679241074
 P3, P4 = 0.040783098675745144, 0.0041386074350526795
 Q1, Q2, Q3 = 1.675671668337489, 1.2043458972892669, 0.47064293605595736
 Q4, Q5 = 0.10223431326761516, 0.010373835625512579
-# Taylor's series of erf(x) / x in x^2; beyond these eleven terms all are below 1e-9 for |x| <= 1.
-E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = (
-    2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(11)
-)
 
 
-def left(*arrays: np.ndarray) -> Any:
-    """What a kernel leaves to the formula."""
-    return NotImplemented
-
-
-def for_float32(elements: Any, of_float64: Callable[..., Any] = left) -> Callable[..., Any]:
-    """A kernel that calls `elements` on float32 arrays, and `of_float64` on others."""
+def for_float32(elements: Any) -> Callable[..., Any]:
+    """A kernel that calls `elements` on float32 arrays, and leaves others to the formula."""
 
     of_float32 = of_elements(elements, 2.5)
 
     def kernel(*arrays: np.ndarray) -> Any:
-        return (of_float32 if arrays[0].dtype == np.float32 else of_float64)(*arrays)
+        return of_float32(*arrays) if arrays[0].dtype == np.float32 else NotImplemented
 
     return kernel
 
@@ -108,23 +99,10 @@ def silu_backward_elements(grad, x, result, first, last):
 def erf_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        value = np.float64(x[i])
-        z, a = value * value, abs(value)
-        series = E5 + z * (E6 + z * (E7 + z * (E8 + z * (E9 + z * E10))))
-        series = E0 + z * (E1 + z * (E2 + z * (E3 + z * (E4 + z * series))))
-        b = 6.0 if a > 6.0 else a  # from there on 1 in float32
-        far = 1.0 - 2.0 * exp_float64(-b * b) * scaled_tail(SQRT_2 * b)
-        out[i] = value * series if a < 1.0 else (-far if value < 0.0 else far)
-
-
-@jit
-def erf_float64_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    for i in range(len(x)):
         out[i] = math.erf(x[i])
 
 
 sigmoid = for_float32(sigmoid_elements)
 silu = for_float32(silu_elements)
 silu_backward = for_float32(silu_backward_elements)
-erf = for_float32(erf_elements, of_elements(erf_float64_elements, 10.0))
+erf = of_elements(erf_elements, 10.0)

@@ -152,21 +152,3 @@ def log_softmax(x: np.ndarray) -> Any:
     out = np.empty(x.shape, x.dtype)
     log_softmax_rows(as_rows(x), out.reshape(-1, x.shape[-1]))
     return out
-
-
-@jit(fastmath=FAST_SUMS)
-def log_softmax_backward_rows(grad, out, result):
-    for i in range(len(out)):
-        total = np.float64(0)
-        for j in range(out.shape[1]):
-            total += grad[i, j]
-        for j in range(out.shape[1]):
-            result[i, j] = grad[i, j] - exp(out[i, j]) * total
-
-
-def log_softmax_backward(grad: np.ndarray, out: np.ndarray) -> Any:
-    if out.dtype != np.float32 or not out.size:
-        return NotImplemented
-    result = np.empty(out.shape, out.dtype)
-    log_softmax_backward_rows(as_rows(grad), as_rows(out), result.reshape(-1, out.shape[-1]))
-    return result

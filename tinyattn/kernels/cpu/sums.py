@@ -111,33 +111,3 @@ def sum_squares(x: np.ndarray) -> np.ndarray:
     totals = np.empty(len(x))
     square_rows(as_input(x), totals)
     return totals
-
-
-@jit
-def distances_in_rows(x, centre, factor, out):
-    for i in range(len(x)):
-        a, b = centre[i], factor[i]
-        for j in range(x.shape[1]):
-            out[i, j] = (x[i, j] - a) * b
-
-
-@jit
-def distances_in_columns(x, centre, factor, out):
-    for i in range(len(x)):
-        for j in range(x.shape[1]):
-            out[i, j] = (x[i, j] - centre[j]) * factor[j]
-
-
-def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> Any:
-    """For float32 whose centres vary along the first axes only, or along the last ones."""
-    ones, ends = (1,) * x.ndim, range(x.ndim + 1)
-    in_rows = any(centre.shape == x.shape[:k] + ones[k:] for k in ends)
-    in_columns = any(centre.shape == ones[:k] + x.shape[k:] for k in ends)
-    fits = (in_rows or in_columns) and factor.shape == centre.shape
-    if x.dtype != np.float32 or not x.size or not fits:
-        return NotImplemented
-    out = np.empty(x.shape, x.dtype)
-    shape = (centre.size, -1) if in_rows else (-1, centre.size)
-    inputs = as_input(x).reshape(shape), as_input(centre.reshape(-1)), as_input(factor.reshape(-1))
-    (distances_in_rows if in_rows else distances_in_columns)(*inputs, out.reshape(shape))
-    return out
