@@ -78,6 +78,8 @@ SIZES = {
     "medium": (6, 6, 384, 256, 16, 1e-3),
 }
 NAMES = ("layers", "heads", "width", "context", "batch", "lr")
+KINDS = ("llama", "gpt2")
+OF_THE_MODEL = ("kind", "dropout", *NAMES[:3], "tokens", "words")  # which --from brings
 # What may change when a run goes on: how long, and how it writes.
 CHANGEABLE = ("minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
 MEASURED = 20  # times that the held-out loss is measured, each time on the same windows
@@ -105,7 +107,7 @@ def options() -> argparse.ArgumentParser:
     for name in NAMES[:-1]:
         add(f"--{name}", help="that of --size, if it is not given", **whole)
     add("--lr", type=number_in(0, 10), help="highest learning rate")
-    add("--kind", choices=("llama", "gpt2"), default="llama", help="(%(default)s)")
+    add("--kind", choices=KINDS, help=f"({KINDS[0]})")
     add("--dropout", type=from_0(0.99), default=0.0, metavar="P", help="(%(default)s)")
     add("--accumulate", default=1, help="parts of a batch, which need less memory", **whole)
     add("--weight-decay", type=from_0(10), default=0.1, help="(%(default)s)")
@@ -516,12 +518,13 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         if args.words <= BYTES and args.tokens != "characters":
             raise ValueError(f"--words {args.words} is too small: bpe begins with the {BYTES} "
                              f"bytes, so it needs {BYTES + 1} or more")  # fmt: skip
-    if args.start is not None:
-        given = [name for name in ("layers", "heads", "width", "tokens") if getattr(args, name)]
-        if given:
-            raise ValueError(f"--from says the sizes of the model: leave out --{given[0]}")
-    elif args.lora:
+    if args.start is None and args.lora:
         raise ValueError("--lora corrects a model that is there: name its folder with --from")
+    if args.start is not None and state is None:
+        given = [x for x in OF_THE_MODEL if getattr(args, x) != parser.get_default(x)]
+        if given:
+            raise ValueError(f"--from says what the model is: leave out --{given[0]}")
+    args.kind = args.kind or KINDS[0]
     sizes = SIZES["tiny" if args.short else args.size]
     if args.short:
         args.steps = args.steps or 20

@@ -167,6 +167,8 @@ def test_a_function_of_ids_is_a_model_too():
     assert ids.dtype == np.int64
     assert seen == [(3, 1), (3, 2), (3, 3), (3, 4)]  # and no fifth call: all have ended
     assert generate(count, [[2, 3]], max_len=2).tolist() == [[2, 3]]
+    # A prompt that is full already stays as it is beside one that goes on.
+    assert generate(count, [[4, 3, 1], [1, 0, 0]], max_len=3).tolist() == [[4, 3, 1], [1, 2, 3]]
     assert generate(count, np.zeros((0, 1), np.int64), max_len=3).shape == (0, 3)
 
 

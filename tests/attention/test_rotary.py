@@ -238,3 +238,9 @@ def test_yarn_has_the_rates_of_its_paper(original: int, more: dict[str, Any]) ->
         slowed = min(max((pair - low) / (high - low), 0), 1)
         rate = base ** (-2 * pair / width)
         assert rates[pair] == pytest.approx(rate * (1 - slowed + slowed / factor), rel=1e-12)
+
+
+def test_a_yarn_of_less_than_1_keeps_the_length() -> None:
+    numbers = {"rope_type": "yarn", "original_max_position_embeddings": 16}
+    assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 0.5}).length == 1
+    assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 2.0}).length > 1

@@ -369,6 +369,10 @@ def test_copies_and_pickles_of_what_was_changed():
         lambda m, F: m.arange(0, 2, np.float32(0.5)),
         lambda m, F: m.arange(np.float64(0), 2),
         lambda m, F: m.arange(1, 1.3, 0.1),
+        lambda m, F: F.cross_entropy(
+            m.tensor([[-m.inf, 0.0, 1.0]]), m.tensor([[0.0, 1.0, 0.0]]), label_smoothing=0.1),
+        lambda m, F: F.cross_entropy(
+            m.tensor([[-m.inf, 0.0, 1.0]]), m.tensor([1]), label_smoothing=0.1),
     ],
 )  # fmt: skip
 def test_results_and_dtypes_are_those_of_pytorch(torch, compute):

@@ -158,9 +158,12 @@ def test_multinomial_draws_by_weight(replacement: bool) -> None:
     """Of 20000 first draws as many as the weights say, within five standard deviations."""
     ta.manual_seed(3)
     weights = ta.tensor([[1.0, 0.0, 3.0, 6.0]]).expand(20000, 4)
+    # Beside a row of another sum, because each row has its own.
+    weights = ta.cat([ta.ones(1, 4), weights])
     drawn = ta.multinomial(weights, 2, replacement)
     assert drawn.dtype == ta.int64
-    assert drawn.shape == (20000, 2)
+    assert drawn.shape == (20001, 2)
+    drawn = drawn[1:]
     counts = np.bincount(drawn.numpy()[:, 0], minlength=4) / 20000
     expected = np.array([0.1, 0.0, 0.3, 0.6])
     assert (np.abs(counts - expected) <= 5 * np.sqrt(expected * (1 - expected) / 20000)).all()
@@ -171,6 +174,18 @@ def test_multinomial_draws_by_weight(replacement: bool) -> None:
     after_6 = drawn.numpy()[drawn.numpy()[:, 0] == 3, 1]
     share = (after_6 == 2).mean()  # of 3 among 1 and 3, or among all
     assert abs(share - (0.3 if replacement else 0.75)) < 0.03
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_many_is_the_beginning_of_sort(largest: bool, dim: int) -> None:
+    x = ta.tensor(np.random.default_rng(3).permutation(64 * 64).reshape(64, 64) / 2)
+    values, indices = x.sort(dim, descending=largest)
+    for k in 1, 3, 8, 9:
+        found = x.topk(k, dim, largest)
+        first = (slice(k), slice(None))[:: 1 if dim == 0 else -1]
+        assert found.values.equal(values[first]), k
+        assert found.indices.equal(indices[first]), k
 
 
 def test_multinomial_of_one_row_repeats_with_the_seed() -> None:

@@ -403,6 +403,10 @@ BESIDE_FLOAT64: dict[str, tuple[Callable[[], ta.Tensor], Any]] = {
         np.array([-1.0, 1.0]) / np.sqrt(1.1),
     ),
     "normalize's eps": (lambda: F.normalize(x64(0.01), dim=0, eps=TENTH), [0.01 / 0.1]),
+    "normalize's eps of p=1": (
+        lambda: F.normalize(x64(0.01, -0.01), p=1, dim=0, eps=TENTH),
+        [0.01 / 0.1, -0.01 / 0.1],
+    ),
     "dropout's scale": (
         lambda: F.dropout(x64(*[1.0] * 64), p=TENTH).amax().reshape(1),
         [1 / (1 - 0.1)],

@@ -199,6 +199,16 @@ def test_the_mean_of_no_position_is_0():
             assert not mean.numpy().any()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_mean_does_not_overflow_where_its_sum_does(dtype):
+    top = float(np.finfo(dtype).max) if dtype == np.float16 else 6e4
+    x = ta.full((2, 40, 3), top, dtype=dtype, requires_grad=True)
+    mean = F.masked_mean(x, valid_lens=[30, 7])
+    assert (mean.numpy() == x.numpy()[:, 0]).all()
+    mean.backward(ta.ones(2, 3, dtype=dtype) * 30)
+    np.testing.assert_allclose(x.grad.numpy()[0, :, 0], [1.0] * 30 + [0.0] * 10, rtol=1e-3)
+
+
 def test_dropped_elements_are_0_whatever_they_were():
     out = F.dropout(ta.full((200,), nan), 0.5).numpy()
     assert 50 < np.isnan(out).sum() < 150
@@ -545,3 +555,11 @@ def test_starting_values_have_the_deviation_of_their_formula():
         (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
     ):
         assert abs(fill(ta.zeros(400, 100)).std().item() / expected - 1) < 0.03
+
+
+def test_a_sequence_of_matrices_is_masked_by_its_positions():
+    x = r(2, 3, 3, 2)
+    found = F.sequence_mask(x, [1, 2], value=-1.0).numpy()
+    for b, length in enumerate([1, 2]):
+        assert (found[b, :length] == x.numpy()[b, :length]).all()
+        assert (found[b, length:] == -1).all()

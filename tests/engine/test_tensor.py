@@ -136,6 +136,11 @@ def test_conversions_of_dtype() -> None:
         converted = getattr(x, method)()
         np.testing.assert_array_equal(converted.numpy(), x.numpy().astype(dtype), strict=True)
     assert x.to(ta.float32) is x
+    for kind in ta.float64, ta.float16, ta.int64, ta.bool, ta.uint8:
+        like = ta.ones(1).to(kind)
+        for converted in x.to(like), x.type_as(like), x.to("cpu", like), x.to("cpu", kind):
+            np.testing.assert_array_equal(converted.numpy(), x.numpy().astype(kind), strict=True)
+    assert x.to(ta.ones(2, 2)) is x
     y = leaf([1.5, 2.5])
     y.half().float().backward(ta.tensor([1.0, 2.0]))
     equal(y.grad, [1.0, 2.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,40 @@ def test_an_output_that_stays_alive() -> None:
 
     with pytest.raises(GradcheckError, match="stays alive"):
         check_op(hoarding, samples())
+
+
+def test_an_output_that_stays_alive_after_backward() -> None:
+    last, kept = [], []
+
+    @ta.op
+    def double(x):
+        return 2 * x
+
+    @double.vjp("x")
+    def dx(grad):
+        kept.extend(reference() for reference in last)
+        return 2 * grad
+
+    def watched(x):
+        out = double(x)
+        last[:] = [weakref.ref(out)]
+        return out
+
+    with pytest.raises(GradcheckError, match="stays alive"):
+        check_op(watched, samples())
+
+
+def test_float16_has_to_stay_float16() -> None:
+    @ta.op
+    def halved(x):
+        return x.astype(np.float32 if x.dtype == np.float16 else x.dtype) / 2
+
+    @halved.vjp("x")
+    def dx(grad):
+        return grad / 2
+
+    with pytest.raises(GradcheckError, match="float16 gave a result or gradient of float32"):
+        check_op(halved, samples())
 
 
 # What is left out, and what is said

@@ -256,13 +256,37 @@ def test_plain_lists_and_values_are_ordinary_attributes():
     assert net.state_dict() == {}
 
 
-def test_attributes_before_super_init_raise():
+@pytest.mark.parametrize("part", [nn.ReLU(), nn.Parameter([1.0]), ta.ones(2)])
+def test_parts_before_super_init_raise(part):
     class Early(nn.Module):
         def __init__(self):
-            self.layer = 1
+            self.layer = part
 
-    with pytest.raises(TypeError, match="super"):
+    with pytest.raises(TypeError, match=r"call super\(\).__init__\(\) before setting 'layer'"):
         Early()
+
+
+def test_numbers_before_super_init_stay_as_in_pytorch():
+    class Early(nn.Module):
+        def __init__(self, p):
+            self.p, self.sizes, self.nothing = p, [1, 2], None
+            super().__init__()
+            self.drop = nn.Dropout(self.p)
+
+        def forward(self, x):
+            return self.drop(x)
+
+    early = Early(1.0)
+    assert (early.p, early.sizes, early.nothing, early.training) == (1.0, [1, 2], None, True)
+    assert early(ta.ones(3)).tolist() == [0, 0, 0]
+    assert early.eval()(ta.ones(3)).tolist() == [1, 1, 1]
+    seen = []
+    early.register_forward_hook(lambda *_: seen.append(1))
+    early(ta.ones(1))
+    other = Early(0.5)
+    other(ta.ones(1))
+    assert seen == [1]
+    assert nn.Module._hooks == {}
 
 
 def test_assignment_replaces_what_had_the_name():

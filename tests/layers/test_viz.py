@@ -157,3 +157,14 @@ def test_who_confuses_red_and_green_sees_all_curves(cones: str) -> None:
     for axes in (panel, viz.plot_curves(curves).axes[0]):
         places = [lab(line.get_color(), CONES[cones]) for line in axes.lines]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)) > 15
+
+
+@pytest.mark.parametrize("window", [2, 3, 4, 5])
+def test_a_mean_is_drawn_at_the_middle_of_its_window(window):
+    """So the means of a straight line lie on it, half a step beside it for an even window."""
+    figure = viz.plot_curves({"line": np.arange(1.0, 31)}, smooth=window)
+    pale, line = figure.axes[0].lines
+    assert pale.get_ydata().tolist() == list(range(1, 31))
+    assert len(line.get_xdata()) == 31 - window
+    beside = line.get_xdata() - line.get_ydata()
+    np.testing.assert_allclose(beside, (window % 2 == 0) / 2, atol=1e-12)

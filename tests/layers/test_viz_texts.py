@@ -354,3 +354,8 @@ def test_only_texts_that_need_it_get_more_fonts(monkeypatch: Any) -> None:
         figure.draw_without_rendering()
         one, other = figure.axes[0].get_xticklabels()
         assert one.get_fontfamily() == [*other.get_fontfamily(), "serif"]
+
+
+def test_a_text_is_as_wide_as_its_signs():
+    widths = {"": 0, "ab": 2, "é": 1, "e\u0301": 1, "中文": 4, "中a": 3, "ש\u05b8": 1}
+    assert {text: viz.letters(text) for text in widths} == widths

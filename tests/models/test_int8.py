@@ -40,8 +40,8 @@ def test_each_weight_differs_by_half_a_scale_at_most(dtype):
 
 def test_the_numbers_of_tiny_weights_keep_their_sign():
     """The scale of subnormal numbers is rounded to few digits, and 190 is no int8."""
-    layer = Int8Linear(ta.tensor(np.full((2, 3), 190 * 2.0**-149, np.float32)))
-    assert layer.numbers.tolist() == [[127] * 3] * 2
+    layer = Int8Linear(ta.tensor(np.array([[190], [-190]], np.float32) * np.float32(2.0**-149)))
+    assert layer.numbers.tolist() == [[127], [-127]]
 
 
 def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
@@ -184,6 +184,10 @@ def test_a_model_with_lora_is_refused_before_anything_changes():
     assert_equal(model(ids).numpy(), before)
     nn.LoRA.merge_all(model)
     assert model.quantize().is_quantized
+    nn.LoRA.insert(model, ("W_q", "w_1"), rank=2)
+    # What the error advises is possible: merge_all takes no int8 weights.
+    with pytest.raises(RuntimeError, match="if its weights are floating numbers, after nn"):
+        model.quantize()
 
 
 def test_a_linear_in_two_places_stays_one_and_one_of_its_own_kind_is_refused():

@@ -12,7 +12,9 @@ from test_causal import CONFIGS, ids_of, kinds, needs_tokenizers, random_model
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.generation import generate
-from tinyattn.models import CausalLM
+from tinyattn.models import BertEncoder, CausalLM
+from tinyattn.models.causal_files import window_in
+from tinyattn.models.heads import labels_of
 
 WIDTHS = (("hidden_size", "n_embd"), ("intermediate_size", "n_inner"))
 
@@ -134,6 +136,41 @@ def test_generation_goes_on_beyond_the_positions(kind):
     for length in (66, 60, 61, 33, 12, 13):
         scores = again(np.array([found[:length]]))[0]
         assert_close(scores.numpy(), forgetful(model, found[:length]).numpy(), 1e-9)
+
+
+def test_of_an_odd_number_of_positions_the_larger_half_is_forgotten():
+    model = CausalLM(CONFIGS["llama"] | {"max_position_embeddings": 5}).eval()
+    scores = model.next_scores()
+    assert [scores.first_read(n) for n in range(4, 13)] == [0, 0, 3, 3, 3, 6, 6, 6, 9]
+    ids = ids_of(1, 12)
+    for length in range(1, 13):
+        read = ids[:, scores.first_read(length) : length]
+        assert_close(scores(ids[:, :length]).numpy(), model(read)[:, -1].numpy(), 1e-5)
+
+
+def test_windows_begin_with_the_layer_that_the_config_says():
+    """`test_families.py` needs transformers to know it."""
+    windows = {"sliding_window": 3, "use_sliding_window": True, "num_hidden_layers": 4}
+    for first in range(5):
+        config = {"model_type": "qwen2", "max_window_layers": first, **windows}
+        assert [window_in(config, i) for i in range(4)] == [None] * first + [3] * (4 - first)
+    assert window_in({"model_type": "qwen2", **windows}, 27) is None
+    assert window_in({"model_type": "qwen2", **windows}, 28) == 3
+
+
+def test_eleven_classes_stay_in_their_order():
+    names = {str(i): f"class {i}" for i in (10, *range(10))}
+    assert labels_of({"id2label": names}) == [f"class {i}" for i in range(11)]
+
+
+def test_a_row_of_padding_alone_has_no_length():
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "intermediate_size": 8, "max_position_embeddings": 8, "type_vocab_size": 2,
+             "hidden_act": "gelu"}  # fmt: skip
+    model = BertEncoder(sizes).eval()
+    ids = np.array([[3, 4, 0], [0, 0, 0], [3, 0, 0]])
+    assert model.lengths(ids).tolist() == [2, 0, 1]
+    assert not model(ids).numpy()[1].any()
 
 
 def test_padded_prompts_go_on_beyond_the_positions():

@@ -101,6 +101,22 @@ def test_hidden_states_and_weights(model):
     assert seen.hidden_states[0].shape == (2, 5, 12)
 
 
+def test_what_a_call_showed_stays_its_own(model):
+    with observed(model, weights=[0, (2, 1)]) as seen:
+        model(IDS)
+        states, weights = seen.hidden_states, seen.weights
+        kept = [*states, *weights.values()]
+        # A call that fails after its second layer leaves nothing of the call before it.
+        hook = model.encoder.layers[1].register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model([[0] * 3])
+        hook.remove()
+        assert [x.shape for x in seen.hidden_states] == [(1, 3, 12)] * 3
+        assert {key: x.shape for key, x in seen.weights.items()} == {0: (1, 3, 3, 3)}
+        model([[0] * 3])
+    assert all(x is y for x, y in zip([*states, *weights.values()], kept, strict=True))
+
+
 @pytest.mark.parametrize("to", ["zero", "mean"])
 def test_heads_that_are_gone(model, to):
     whole = model.hidden(IDS)

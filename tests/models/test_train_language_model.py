@@ -148,8 +148,12 @@ def test_a_published_model_is_taught(program, capsys):
         assert before.keys() == after.keys()
         changed = {k for k in before if not np.array_equal(before[k].numpy(), after[k].numpy())}
         assert ("transformer.wte.weight" in changed or "wte.weight" in changed) != bool(options)
-    said = complaint(program, capsys, "text.txt", "--from", "first", "--width", "8", "--out", "x")
-    assert said.endswith("--from says the sizes of the model: leave out --width")
+    program("text.txt", "--out", "second", "--resume", "--steps", "4")
+    assert len(ta.load("second/checkpoint.safetensors")["losses"]) == 4
+    start = ["text.txt", "--from", "first", "--out", "x"]
+    for option, value in {"width": "8", "kind": "llama", "dropout": "0.1", "words": "300"}.items():
+        said = complaint(program, capsys, *start, f"--{option}", value)
+        assert said.endswith(f"--from says what the model is: leave out --{option}")
 
 
 @pytest.mark.extended
@@ -321,6 +325,26 @@ def test_a_run_that_ends_early_says_why(program, capsys, monkeypatch):
     monkeypatch.setattr(example, "held_out_loss", lambda *_: 3.0)
     program("text.txt", *TINY, "--steps", "20", "--patience", "2")
     assert "stopped: 2 times no lower held-out loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("most", "every"), [(10**6, 1), (40, 5)])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_held_out_loss_is_the_mean_of_its_windows(data, training, most, every):
+    """25 windows in batches of 13 and 12; dropout is off, and the model stays in its mode."""
+    example = importlib.import_module("train_language_model")
+    sizes = {"vocab_size": 7, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 8}
+    drops = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "initializer_range": 0.5}
+    model = ta.models.CausalLM({"model_type": "gpt2", **sizes, **drops}).double()
+    ids = np.random.default_rng(1).integers(0, 7, 201)
+    model.eval()
+    losses = [
+        example.loss_of(model, ids[None, i : i + 8], ids[None, i + 1 : i + 9]).item()
+        for i in range(0, 193, 8)
+    ][::every]
+    model.train(training)
+    found = example.held_out_loss(model, ids, 8, most)
+    assert found == pytest.approx(np.mean(losses), rel=1e-12)
+    assert model.training == model.encoder.training == training
 
 
 def test_a_copy_of_a_text_counts_once(program, capsys):

@@ -131,7 +131,7 @@ def test_datasets_of_datasets(torch: Any) -> None:
         joined[3]
 
 
-@pytest.mark.parametrize("lengths", [[4, 7], [0.5, 0.5], [0.8, 0.1, 0.1], [0.3, 0.3]])
+@pytest.mark.parametrize("lengths", [[4, 7], [0.5, 0.5], [0.8, 0.1, 0.1], [0.25] * 4, [0.3, 0.3]])
 def test_random_split(torch: Any, lengths: list[float]) -> None:
     if sum(lengths) == 0.6:
         with pytest.raises(ValueError, match="lengths must add up to the 11 samples"):
@@ -196,6 +196,8 @@ def test_a_loader_shuffles_anew_and_needs_no_workers() -> None:
         (lambda: DataLoader([1], shuffle=True, sampler=[0]), ValueError, "one order only"),
         (lambda: DataLoader([1], batch_size=2, batch_sampler=[[0]]), ValueError, "without batch_s"),
         (lambda: DataLoader([1], sampler=[0], batch_sampler=[[0]]), ValueError, "one order only"),
+        (lambda: DataLoader([1], batch_sampler=[[0]], drop_last=True), ValueError, "without batch"),
+        (lambda: DataLoader([1], batch_sampler=[[0]], shuffle=True), ValueError, "one order only"),
         (lambda: DataLoader(IterableDataset(), shuffle=True), ValueError, "one order only"),
         (lambda: DataLoader([1], batch_size=0), ta.errors.ShapeError, "batch_size must be"),
         (lambda: list(DataLoader([(1, 2), (3,)], 2)), ta.errors.ShapeError, "1 fields and a tuple"),

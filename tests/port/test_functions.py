@@ -230,7 +230,8 @@ def test_every_name_has_a_row() -> None:
     )
     assert set(BOTH) | DRAWN == functions & of_tensors
     in_place = {f"{name}_" for name in IN_PLACE}
-    assert in_place | set(METHODS) | {"is_cuda"} == of_tensors - functions
+    asked = {"is_cuda", "is_sparse", "is_meta", "is_quantized", "is_nested"}
+    assert in_place | set(METHODS) | asked == of_tensors - functions
 
 
 @pytest.mark.parametrize("name", ["nonzero", "where", "isinf"])
@@ -245,6 +246,21 @@ def test_functions(torch: Any, name: str, args: Any, options: Any, dtype: str) -
     if name in ("int", "short"):
         pytest.skip("PyTorch has a dtype of this name")
     compare(lambda t, *a, **o: getattr(t, name)(*a, **o), torch, args, options, dtype)
+
+
+def of_integers() -> list[Any]:
+    """The rows of functions that get integers."""
+    rows = cases(BOTH | FUNCTIONS)
+    return [row for row in rows if any(x is I2 or x is J2 for x in row.values[1])]
+
+
+@pytest.mark.parametrize("small", ["int8", "int32"])
+@pytest.mark.parametrize(("name", "args", "options"), of_integers())
+def test_functions_of_small_integers(
+    torch: Any, name: str, args: Any, options: Any, small: str
+) -> None:
+    args = tuple(x.astype(small) if x is I2 or x is J2 else x for x in args)
+    compare(lambda t, *a, **o: getattr(t, name)(*a, **o), torch, args, options, "float64")
 
 
 # What a hint calls an argument, if it has another name there.
@@ -610,3 +626,20 @@ def test_an_empty_vector_is_joined_to_any_shape(torch: Any) -> None:
         assert results[:3] == results[3:]
     with pytest.raises(ShapeError, match=r"take \(float32\[0, 1\], float32\[2, 3, 4\]\)"):
         ours.cat([ours.zeros(0, 1), ours.ones(2, 3, 4)])
+
+
+def test_a_new_tensor_takes_the_dtype_that_is_asked_for() -> None:
+    x = ours.ones(2)
+    for name in ("new_zeros", "new_ones", "new_empty"):
+        assert getattr(x, name)(3).dtype == ours.float32
+        assert getattr(x, name)(3, dtype=ours.int64).dtype == ours.int64
+    assert x.new_full((3,), 2, dtype=ours.float64).dtype == ours.float64
+    assert x.new_tensor([1.5], dtype=ours.float16).dtype == ours.float16
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_both_sides_of_a_rounded_quotient_have_a_gradient_of_0(torch: Any, mode: str) -> None:
+    for library in (ours, torch):
+        x, y = (library.tensor([3.5, -2.0], requires_grad=True) for _ in range(2))
+        library.div(x, y, rounding_mode=mode).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist() == [0, 0]

@@ -133,6 +133,7 @@ SMALL: list[tuple[str, list[Any], dict[str, Any], list[np.ndarray]]] = [
     ("L1Loss", [], {"reduction": "none"}, [X, P]),
     ("SmoothL1Loss", [], {"reduction": "sum"}, [X, P]),
     ("SmoothL1Loss", [], {"beta": 0.3}, [X, P]),
+    ("SmoothL1Loss", [], {"beta": 0.0}, [X, P]),
     ("BCELoss", [], {}, [P, Q]),
     ("BCELoss", [], {"reduction": "none"}, [P, Q]),
     ("BCEWithLogitsLoss", [], {}, [X, Q]),

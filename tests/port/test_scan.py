@@ -121,6 +121,7 @@ optim.nothing
 LEFT_OUT: list[tuple[str, str, str]] = [
     ("nn.Conv3d(1, 2, 3)", "torch.nn.Conv3d", "it is not here"),
     ("nn.NoSuch.thing", "torch.nn.NoSuch", "it is not here"),
+    ("x.data.new(3)", "x.new", ""),
     ("F.softmax(x, dim=-1, colour=3)", "torch.nn.functional.softmax()", "argument 'colour'"),
     ("F.softmax(x, 1, 2, 3, 4, 5)", "torch.nn.functional.softmax()", "too many positional"),
     ("torch.zeros_like(x, layout=x)", "torch.zeros_like()", "argument 'layout'"),

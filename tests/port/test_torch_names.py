@@ -21,7 +21,9 @@ import pytorch_tables as tables
 
 import tinyattn as ta
 from tinyattn import hints, torch_names
-from tinyattn.torch_names import methods, scan
+from tinyattn.errors import ShapeError
+from tinyattn.torch_names import methods, nn, scan
+from tinyattn.torch_names.nn import functional as F
 
 LEFT_OUT, DIFFERS = tables.missing(), tables.differences()
 IN_TORCH_NAMES = LEFT_OUT.keys() & hints.added().keys()
@@ -118,6 +120,38 @@ def test_an_import_says_where_the_name_is(name: str) -> None:
 def test_what_is_not_here_says_so_in_a_sentence(name: str, message: str) -> None:
     with pytest.raises(AttributeError, match=message):
         getattr(torch_names, name)
+
+
+def test_no_tensor_is_sparse() -> None:
+    """Optimizers of others ask each gradient."""
+    x = torch_names.ones(2, requires_grad=True)
+    x.sum().backward()
+    for tensor in x, x.grad:
+        for name in ("is_sparse", "is_meta", "is_quantized", "is_nested"):
+            assert getattr(tensor, name) is False
+    with pytest.raises(AttributeError):
+        x.is_sparse = True
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: F.one_hot(ta.tensor([1, 2]), n),
+        lambda n: ta.arange(5.0).topk(n).values,
+        lambda n: nn.Linear(n, n).weight,
+        lambda n: nn.Embedding(n, 2).weight,
+        lambda n: ta.linspace(0, 1, n),
+        lambda n: ta.randperm(n),
+        lambda n: ta.ones(6).multinomial(n),
+        lambda n: F.max_pool1d(ta.arange(9.0).reshape(1, 1, 9), n),
+    ],
+)
+def test_an_integer_tensor_may_be_a_size(call: Any) -> None:
+    found = call(ta.tensor(3))
+    assert found.shape == call(3).shape
+    for wrong in (ta.tensor(3.0), ta.tensor(True), ta.tensor([3, 3]), ta.tensor(-2)):
+        with pytest.raises((ShapeError, TypeError)):
+            call(wrong)
 
 
 def test_methods_are_taken_away() -> None:

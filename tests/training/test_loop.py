@@ -172,6 +172,18 @@ def test_a_thread_trains_without_signals(tmp_path):
     assert len(training.loop.losses) == 2
 
 
+def test_an_equal_loss_is_not_below_the_lowest(tmp_path):
+    training = Training(tmp_path / "run", patience=2)
+    loop, weights = training.loop, []
+    for step in loop.steps(9):
+        training.step()
+        weights.append(training.model.weight.numpy().copy())
+        loop.measured([2.0, 1.5, 1.5, 1.5, 1.0][step])
+        assert loop.since_best == max(0, step - 1)
+    assert len(weights) == 4
+    assert_equal(loop.best["weight"].numpy(), weights[1])
+
+
 def test_the_best_model_is_kept(tmp_path):
     training = Training(tmp_path / "run", patience=2)
     loop, weights = training.loop, []

@@ -708,6 +708,8 @@ def test_a_parameter_of_another_shape_is_refused_and_nothing_moves(kind):
 
 GROUPS = [
     ("SGD", {"lr": 0.1}, {"momentum": 0.9}, {"lr": 0.03, "weight_decay": 0.2}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9}, {"dampening": 0.3}, {"nesterov": True}),
+    ("SGD", {"lr": 0.05, "momentum": 0.9}, {"nesterov": True}, {"momentum": 0.5}),
     ("Adam", {"lr": 0.1}, {"betas": (0.5, 0.9)}, {"eps": 1e-3, "weight_decay": 0.2}),
     ("AdamW", {"lr": 0.1}, {"weight_decay": 0.0}, {"lr": 0.02}),
 ]

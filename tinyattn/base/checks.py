@@ -84,9 +84,10 @@ def is_integer(value: Any) -> bool:
 
 
 def check_size(name: str, value: Any, least: int = 1) -> int:
-    if not is_integer(value) or value < least:
+    size = value.item() if getattr(value, "ndim", None) == 0 else value  # of an integer Tensor
+    if not is_integer(size) or size < least:
         raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
-    return int(value)
+    return int(size)
 
 
 FLOATS, LARGEST = (float, np.floating), float(np.finfo(np.float64).max)

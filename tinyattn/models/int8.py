@@ -17,8 +17,8 @@ def quantize(model: nn.Module) -> None:
     names = {id(module): name for name, module in model.named_modules()}
     if any(isinstance(module, nn.LoRA) for module in model.modules()):
         raise RuntimeError(
-            "LoRA has no int8 weights: call nn.LoRA.merge_all(model) first, or quantize the model "
-            "before LoRA.insert, which then adapts its int8 layers"
+            "a model with a LoRA is not quantized: quantize it before LoRA.insert, or, if its "
+            "weights are floating numbers, after nn.LoRA.merge_all(model)"
         )
 
     def int8_of(linear: nn.Linear) -> Int8Linear:

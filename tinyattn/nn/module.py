@@ -28,7 +28,7 @@ AnyModule = TypeVar("AnyModule", bound="Module")
 class HasForward(Protocol[P, R_co]):
     """A module whose forward takes P and gives R. So `model(x)` has the types of its forward."""
 
-    _hooks: dict[object, Callable[..., Any]]
+    _hooks: Any
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
@@ -147,10 +147,11 @@ class Module:
         6.0
     """
 
-    training: bool
-    _buffer_names: frozenset[str]
-    _not_saved: frozenset[str]
-    _hooks: dict[object, Callable[..., Any]]
+    # Until __init__ has been called. Numbers may be set before it, and parts may not.
+    training: bool = True
+    _buffer_names: frozenset[str] = EMPTY
+    _not_saved: frozenset[str] = EMPTY
+    _hooks: Any = Fixed({})
 
     def __init__(self) -> None:
         # Not through our own __setattr__, because that needs them.
@@ -206,7 +207,7 @@ class Module:
         return Hook(self._hooks, hook)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "training" not in self.__dict__:
+        if "training" not in self.__dict__ and isinstance(value, (Module, Tensor)):
             raise TypeError(f"call super().__init__() before setting {name!r}")
         checks.check_container(name, value, (Module, Parameter))
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):

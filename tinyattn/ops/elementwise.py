@@ -207,7 +207,8 @@ def dx(grad, x):
 
 @op(differentiable=False)
 def sign(x: AnyTensor) -> AnyTensor:
-    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
+    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0; NaN stays NaN, where
+    there it becomes 0."""
     return namespace(x).sign(x)
 
 

@@ -229,11 +229,11 @@ def weighted_nll(
     classes, terms = log_probs.shape[axis], -log_probs
     if weight is not None:
         terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
-    mixed = smoothing * terms.mean(axis) if smoothing else 0.0
-    if target.dtype.kind == "f":
-        losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
-        return reduced(losses, reduction)
+    if target.dtype.kind == "f":  # in the dtype of the terms, which may be wider
+        target = (1 - smoothing) * target.to(terms.dtype) + smoothing / classes
+        return reduced((terms * target).sum(axis), reduction)
     check_class_range(target._data, classes, ignore_index)
+    mixed = smoothing * terms.mean(axis) if smoothing else 0.0
     counted = target != ignore_index
     ids = where(counted, target, 0)
     losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed

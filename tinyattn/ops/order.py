@@ -178,7 +178,7 @@ def topk(
     They come in order. `sorted` is there because PyTorch has it.
     """
     total = x.shape[checks.one_dim(x, dim)] if x.ndim else 1
-    if checks.check_size("k", k, 0) > total:
+    if (k := checks.check_size("k", k, 0)) > total:
         raise ShapeError(f"topk: k is {k}, but dim {dim} of {x.shape} has {total} elements")
     indices = argsort(x, dim, descending=largest)
     return values_at(x, dim, split(indices, [k, total - k], dim)[0] if x.ndim else indices)

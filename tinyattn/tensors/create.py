@@ -364,7 +364,7 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
         if not array.size:
             raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
         num_classes = max(int(array.max()), 0) + 1
-    checks.check_size("num_classes", num_classes)
+    num_classes = checks.check_size("num_classes", num_classes)
     text = f"one_hot: id {{number}} is out of range for {num_classes} classes"
     require_range(array, 0, num_classes, IndexError, text)
     xp = namespace(array)

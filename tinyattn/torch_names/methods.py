@@ -56,6 +56,7 @@ class OfTensors:
     data = property(lambda self: self.detach(), of_data.fset)
     device = property(lambda self: device(of_device.fget(self)))
     is_cuda = property(lambda self: self.device == "cuda")
+    is_sparse = is_meta = is_quantized = is_nested = property(lambda self: False)
     to = adapted_to(Tensor.to)
     clone = adapted(Tensor.clone)
     contiguous = adapted(Tensor.contiguous)
@@ -127,13 +128,14 @@ CHANGED = """abs clamp cos exp log masked_fill pow reciprocal relu rsqrt sigmoid
     tril triu"""
 
 
-def check_registered(module: Any, name: Any, value: Any, kind: Any) -> None:
-    """Refuse what would not be found as a part of the module, as PyTorch does."""
+def register(module: Any, name: Any, value: Any, kind: Any) -> None:
+    """Refuse what would not be found as a part of the module, as PyTorch does; else set it."""
     check_type(f"{name!r} has to be a {kind.__name__} or None", value, (kind, NoneType))
     if not isinstance(name, str) or not name or "." in name:
         raise KeyError(f"the name of a part is a word without dots, got {name!r}")
     if hasattr(module, name) and not isinstance(vars(module).get(name), (kind, NoneType)):
         raise KeyError(f"{type(module).__name__} has an attribute {name!r} already")
+    setattr(module, name, value)
 
 
 def found(named: Any, target: str) -> Any:
@@ -151,13 +153,11 @@ class OfModules:
 
     def add_module(self: Any, name: str, module: Module) -> None:
         """In tinyattn: write setattr(module, name, child)"""
-        check_registered(self, name, module, Module)
-        setattr(self, name, module)
+        register(self, name, module, Module)
 
     def register_parameter(self: Any, name: str, param: Any) -> None:
         """In tinyattn: write setattr(module, name, nn.Parameter(data))"""
-        check_registered(self, name, param, Parameter)
-        setattr(self, name, param)
+        register(self, name, param, Parameter)
 
     def get_parameter(self: Any, target: str) -> Any:
         """In tinyattn: write dict(module.named_parameters())[name]"""

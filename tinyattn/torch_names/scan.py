@@ -52,7 +52,7 @@ METHODS = """
     absolute acos addbmm addmv addr aminmax as_strided asin atan atan2 broadcast_to cross cummax
     cummin diag_embed element_size erfinv fix fmod frac greater_equal histc inverse is_complex
     is_nonzero kron kthvalue less less_equal lgamma logcumsumexp logdet logical_xor
-    masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum negative not_equal
+    masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum negative new not_equal
     prelu quantile register_backward_hook register_forward_pre_hook register_full_backward_hook
     renorm rot90 scatter_reduce share_memory slogdet stft storage subtract svd tan tensor_split
     to_dense to_empty to_sparse type_as unique_consecutive xlogy

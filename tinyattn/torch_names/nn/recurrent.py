@@ -116,8 +116,7 @@ class Recurrent(Gated):
     def extra_repr(self) -> str:
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
         defaults["bidirectional"] = False
-        values = {name: getattr(self, name) for name in defaults}
-        changed = [f"{name}={x}" for name, x in values.items() if x != defaults[name]]
+        changed = [f"{n}={getattr(self, n)}" for n, x in defaults.items() if getattr(self, n) != x]
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
     def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
