@@ -106,15 +106,9 @@ class Library:
         """The text of a program that is written for PyTorch, as this library runs it."""
         return text
 
-    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
-        """On a GPU: the step, after as many steps as tinyattn takes to capture one."""
-        for _ in range(3):
-            step(*inputs)
-        return step
-
 
 class TinyAttn(Library):
-    """tinyattn; with the option `capture` a step on a GPU is one launch."""
+    """tinyattn."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         import tinyattn as ta
@@ -126,7 +120,7 @@ class TinyAttn(Library):
             use_stand_in()
         ta.set_num_threads(options["threads"])
         self.ta, self.F, self.where, self.maximum = ta, ta.functional, ta.where, ta.maximum
-        self.device, self.capture = options.get("device", "cpu"), options.get("capture", False)
+        self.device = options.get("device", "cpu")
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         return self.ta.tensor(array, requires_grad=requires_grad, device=self.device)
@@ -253,9 +247,6 @@ class TinyAttn(Library):
         return rewritten(text)
 
     # On a GPU
-
-    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
-        return self.ta.capture(step, *inputs) if self.capture else super().captured(step, *inputs)
 
     def wait(self) -> None:
         self.ta.base.backend.module_of("cuda").cuda.get_current_stream().synchronize()

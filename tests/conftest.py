@@ -18,7 +18,7 @@ import stand_in
 from hypothesis import settings
 
 import tinyattn as ta
-from tinyattn.kernels import threads
+from tinyattn.kernels import range_checks, threads
 
 # Random, but the same in every run: a failure can be repeated by anybody.
 settings.register_profile("default", max_examples=60, deadline=None, derandomize=True)
@@ -146,7 +146,11 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
     before = ta.base.backend._cuda_module, dict(ta.base.backend._namespaces)
     types = set(ta.base.backend.array_types)
     ta.base.backend.register_cuda(stand_in.MODULE)
+    range_checks._rows.clear()
+    range_checks._table = None
     yield stand_in.MODULE
+    range_checks._rows.clear()
+    range_checks._table = None
     ta.base.backend._cuda_module = before[0]
     ta.base.backend._namespaces.clear()
     ta.base.backend._namespaces.update(before[1])

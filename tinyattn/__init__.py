@@ -30,7 +30,6 @@ from .base.names import UnknownNameError as _UnknownNameError
 from .base.random import get_rng_state as get_rng_state
 from .base.random import manual_seed as manual_seed
 from .base.random import set_rng_state as set_rng_state
-from .base.short_names import give_short_names as _give_short_names
 from .engine.autograd import grad as grad
 from .engine.grad_mode import enable_grad as enable_grad
 from .engine.grad_mode import is_grad_enabled as is_grad_enabled
@@ -164,12 +163,10 @@ if TYPE_CHECKING:
     from .training import batches as batches
     from .training import checkpoint as checkpoint
     from .training import distributed as distributed
-    from .training.captured_step import capture as capture
     from .training.checkpoint import load as load
     from .training.checkpoint import save as save
 
 _LATE_FUNCTIONS = {
-    "capture": "training.captured_step",
     "gradcheck": "testing",
     "gradgradcheck": "testing",
     "save": "training.checkpoint",
@@ -177,7 +174,6 @@ _LATE_FUNCTIONS = {
 }
 _LATE_MODULES = {name: name for name in ("generation", "interop", "models", "testing", "viz")}
 _LATE_MODULES |= {n: f"training.{n}" for n in ("batches", "checkpoint", "distributed")}
-_give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
 
 if not TYPE_CHECKING:  # type checkers read the lines above
     # Rooms of the house, which are found by their files.

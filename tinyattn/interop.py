@@ -1,12 +1,11 @@
 """Modules and state dicts from PyTorch, and for PyTorch.
 
     ta.interop.from_torch(module)                    a module of PyTorch's -> one of tinyattn's
-    ta.interop.to_torch(module)                      the other way
     ta.interop.load_torch_state_dict(module, state)  arrays under PyTorch's names into a module
     ta.interop.torch_state_dict(module)              the arrays of a module under PyTorch's names
 
 A state dict holds arrays only. The order of norms, the activation, the number of heads, eps and
-dropout are attributes of modules, so `from_torch` and `to_torch` read the modules too.
+dropout are attributes of modules, so `from_torch` reads the modules too.
 
 The tables below say what corresponds: `SAME` has the modules of one name and the same options on
 both sides; layers and stacks have parts with other names. Anything else is refused. Only this file
@@ -52,26 +51,13 @@ LAYERS = {
         {"self_attn": "self_attn", "multihead_attn": "src_attn"},
     ),
 }
-# A stack of layers: the class here, and what PyTorch's is made with. Nested tensors would cut the
-# output to the longest sample, and only in evaluation.
-STACKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "TransformerEncoder": ("Encoder", {"enable_nested_tensor": False}),
-    "TransformerDecoder": ("Decoder", {}),
-}
-# PyTorch's class for each class here.
-NAMES = {
-    **{name: name for name in (*SAME, "Sequential")},
-    "MultiHeadAttention": ATTENTION,
-    "MultiHeadedAttention": ATTENTION,
-    **{ours: theirs for theirs, (ours, _) in (LAYERS | STACKS).items()},
-}
+STACKS = {"TransformerEncoder": "Encoder", "TransformerDecoder": "Decoder"}
+KNOWN = sorted((*SAME, "Sequential", ATTENTION, *LAYERS, *STACKS))  # PyTorch's classes
 # Options that tinyattn does not have. They are None or False if they are not used.
 REFUSED = {
     "Embedding": ("max_norm", "scale_grad_by_freq", "sparse"),
     ATTENTION: ("bias_k", "bias_v", "add_zero_attn"),
 }
-# Options of attention that PyTorch does not have; None if they are not used.
-OWN_OPTIONS = ("window", "rotary", "q_norm", "k_norm")
 
 
 def parts_of(attentions: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -119,63 +105,37 @@ def from_torch(module: Any) -> nn.Module:
     check_type("from_torch takes a module of PyTorch's", module, torch.nn.Module)
     state = random.get_rng_state()
     try:
-        return FromTorch(torch, nn).convert(module, "")
+        return FromTorch(torch).convert(module, "")
     finally:
         random.set_rng_state(state)  # because new modules draw starting values
 
 
-def to_torch(module: nn.Module) -> Any:
-    """The module of PyTorch's that computes what a module here does, on copies of its arrays.
+class FromTorch:
+    """One call of `from_torch`. It keeps what a parameter became, because modules may share one."""
 
-    It takes (B, N, D), that is, batch_first=True. `from_torch` says what is converted, kept and
-    refused. An Encoder's skip_padding is left out, because it changes the output of padding only.
-
-        >>> ta.interop.to_torch(nn.MultiHeadedAttention(2, 6, dropout=0.5)).num_heads
-        2
-    """
-    check_type("to_torch takes a module of tinyattn's", module, nn.Module)
-    torch = import_torch()
-    return ToTorch(torch, torch.nn).convert(module, "")
-
-
-class Converter:
-    """One conversion. It keeps what a parameter became, because modules may share one."""
-
-    stack: Any
-    layer: Any
-    with_arrays: Any
-    name_of: Any
-
-    def __init__(self, torch: Any, target: Any) -> None:
-        self.torch, self.target = torch, target  # and where the modules are made: nn or torch.nn
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
         self.made: dict[int, Any] = {}
 
-    def convert(self, module: Any, where: str) -> Any:
-        name = self.name_of(module, where)
-        if "forward" in vars(module):
+    def convert(self, theirs: Any, where: str) -> Any:
+        name = type(theirs).__name__
+        if type(theirs) is not getattr(self.torch.nn, name, None) or name not in KNOWN:
+            kind = f"{type(theirs).__module__}.{type(theirs).__qualname__}"
+            raise TypeError(f"{place(where)} is a {kind}, and from_torch takes {', '.join(KNOWN)}")
+        refuse_options(theirs, name, where)
+        if "forward" in vars(theirs):
             raise TypeError(f"{place(where)} has a forward of its own, which cannot be converted")
         if name == "Sequential":
-            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(module)]
-            made = self.target.Sequential(*parts)
+            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(theirs)]
+            ours: Any = nn.Sequential(*parts)
         elif name in STACKS:
-            made = self.stack(module, name, where)
+            ours = self.stack(theirs, name, where)
         elif name in LAYERS:
-            made = self.layer(module, name, where)
+            ours = self.layer(theirs, name, where)
         else:
-            made = self.with_arrays(module, name, where)
-        made.training = module.training
-        return made
-
-
-class FromTorch(Converter):
-    """One call of `from_torch`."""
-
-    def name_of(self, theirs: Any, where: str) -> str:
-        name = type(theirs).__name__
-        if type(theirs) is not getattr(self.torch.nn, name, None) or name not in NAMES.values():
-            raise unknown("from_torch", theirs, where, NAMES.values())
-        refuse_options(theirs, name, where)
-        return name
+            ours = self.with_arrays(theirs, name, where)
+        ours.training = theirs.training
+        return ours
 
     def stack(self, theirs: Any, name: str, where: str) -> Any:
         for i, layer in enumerate(theirs.layers):
@@ -183,7 +143,7 @@ class FromTorch(Converter):
         layers = [self.convert(x, f"{where}.layers.{i}") for i, x in enumerate(theirs.layers)]
         if not layers:
             raise TypeError(f"{place(where)} has no layers")
-        ours = getattr(nn, STACKS[name][0])(layers[0], 1).train(theirs.training)
+        ours = getattr(nn, STACKS[name])(layers[0], 1).train(theirs.training)
         ours.layers[:] = layers
         ours.norm = None if theirs.norm is None else self.convert(theirs.norm, f"{where}.norm")
         return ours
@@ -236,97 +196,14 @@ class FromTorch(Converter):
         return ours
 
 
-class ToTorch(Converter):
-    """One call of `to_torch`."""
-
-    def make(self, name: str, *args: Any, **options: Any) -> Any:
-        with self.torch.device("meta"):  # without memory, and without drawing starting values
-            return getattr(self.torch.nn, name)(*args, **options)
-
-    def name_of(self, ours: Any, where: str) -> str:
-        kind = type(ours).__name__
-        if type(ours) is not getattr(nn, kind, None) or kind not in NAMES:
-            raise unknown("to_torch", ours, where, NAMES)
-        return NAMES[kind]
-
-    def stack(self, ours: Any, name: str, where: str) -> Any:
-        blank, options = self.make(f"{name}Layer", 1, 1, 1), STACKS[name][1]
-        theirs = self.make(name, blank, len(ours.layers), **options).train(ours.training)
-        for i, layer in enumerate(ours.layers):
-            theirs.layers[i] = self.convert(layer, f"{where}.layers.{i}")
-            check_part(theirs.layers[i], f"{name}Layer", f"{where}.layers.{i}")
-        theirs.norm = None if ours.norm is None else self.convert(ours.norm, f"{where}.norm")
-        return theirs
-
-    def layer(self, ours: Any, name: str, where: str) -> Any:
-        check_inside(ours.feed_forward, nn.PositionwiseFeedForward, f"{where}.feed_forward")
-        for i, sublayer in enumerate(ours.sublayer):
-            check_inside(sublayer, nn.SublayerConnection, f"{where}.sublayer.{i}")
-        orders = {sublayer.order for sublayer in ours.sublayer}
-        if len(orders) > 1:
-            raise TypeError(f"{place(where)} has sublayers of both norm orders: PyTorch's has one")
-        activation = self.convert(ours.feed_forward.activation, f"{where}.feed_forward.activation")
-        theirs = self.make(
-            name, ours.size, 1, 1, activation=activation, norm_first=orders == {"pre"}
-        )
-        if getattr(activation, "approximate", "none") != "none":
-            # PyTorch's fast path of evaluation would compute the exact GELU instead.
-            theirs.activation_relu_or_gelu = 0
-        for key, (path, expected) in PARTS[LAYERS[name][0]].items():
-            part = self.convert(get(ours, path), f"{where}.{path}")
-            check_part(part, expected, f"{where}.{path}")
-            setattr(theirs, key, part)
-        return theirs
-
-    def with_arrays(self, ours: Any, name: str, where: str) -> Any:
-        if name == ATTENTION:
-            usual = {"num_kv_heads": ours.num_heads, **dict.fromkeys(OWN_OPTIONS)}
-            for option, value in usual.items():
-                if getattr(ours, option) != value:
-                    raise TypeError(f"{place(where)} has {option}, and PyTorch's does not")
-            check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
-            theirs = self.make(
-                name,
-                ours.W_o.out_features,
-                ours.num_heads,
-                dropout=ours.dropout.p,
-                bias=ours.W_o.bias is not None,
-                kdim=ours.W_k.in_features,
-                vdim=ours.W_v.in_features,
-                batch_first=True,
-            )
-        else:
-            theirs = self.make(name, **options_of(ours, name))
-        theirs.train(ours.training)
-        theirs.load_state_dict(torch_state_dict(ours), assign=True)
-        tensors, names = named_tensors(ours)
-        for key, parts in names.items():
-            sources = [tensors[part] for part in parts]
-            same, trained = [id(x) for x in sources], {x.requires_grad for x in sources}
-            parameter = get(theirs, key).requires_grad_(trained == {True})
-            made = [self.made.setdefault(one, (same, parameter)) for one in same]
-            if len(trained) > 1 or len(set(same)) < len(same) or any(m[0] != same for m in made):
-                raise TypeError(
-                    f"{place(where)}: {parts} are one array in PyTorch, so they are shared or "
-                    "frozen together"
-                )
-            put(theirs, key, made[0][1])
-        return theirs
-
-
 def import_torch() -> Any:
     """PyTorch, imported here because the rest of tinyattn does not need it."""
     return optional_package("torch", "tinyattn.interop needs PyTorch", "torch")
 
 
-def options_of(module: Any, name: str) -> dict[str, Any]:
-    """The options of a module of either side."""
-    return {
-        option: getattr(module, ARRAY_OF[option]) is not None
-        if option in ARRAY_OF
-        else getattr(module, option)
-        for option in SAME[name]
-    }
+def options_of(theirs: Any, name: str) -> dict[str, Any]:
+    options = {option: getattr(theirs, ARRAY_OF.get(option, option)) for option in SAME[name]}
+    return options | {option: options[option] is not None for option in ARRAY_OF.keys() & options}
 
 
 def refuse_options(theirs: Any, name: str, where: str) -> None:
@@ -343,24 +220,11 @@ def refuse_options(theirs: Any, name: str, where: str) -> None:
         raise TypeError(f"{place(where)} has dim=None: set the dimension")
 
 
-def unknown(function: str, module: Any, where: str, known: Any) -> TypeError:
-    kind = f"{type(module).__module__}.{type(module).__qualname__}"
-    names = ", ".join(sorted(set(known)))
-    return TypeError(f"{place(where)} is a {kind}, and {function} takes {names}")
-
-
 def check_part(theirs: Any, expected: str, where: str) -> None:
     """A module of PyTorch's inside a layer or a stack has one class."""
     if type(theirs).__name__ != expected:
         raise TypeError(
             f"{place(where)}: PyTorch has a {expected} there, got {type(theirs).__name__}"
-        )
-
-
-def check_inside(ours: Any, expected: type, where: str) -> None:
-    if type(ours) is not expected:
-        raise TypeError(
-            f"{place(where)} must be a {expected.__name__} for PyTorch, got {type(ours).__name__}"
         )
 
 
@@ -383,8 +247,10 @@ def put(module: Any, path: str, value: Any) -> None:
 def torch_state_dict(module: nn.Module) -> dict[str, Any]:
     """The arrays of a module as PyTorch tensors under PyTorch's names; copies, on the CPU.
 
-    PyTorch's module of the same structure loads them. A module that PyTorch does not have, as your
-    own class or a layer with SwiGLU, keeps its names; the modules inside it get PyTorch's.
+    PyTorch's module of the same structure loads them. Give it the same options, because no array
+    tells the norm order, the activation, the heads, eps, rotary positions or a window.
+    A module that PyTorch does not have, as your own class or a layer with SwiGLU, keeps its names;
+    the modules inside it get PyTorch's.
 
         >>> list(ta.interop.torch_state_dict(nn.MultiHeadedAttention(2, 4)))
         ['in_proj_weight', 'in_proj_bias', 'out_proj.weight', 'out_proj.bias']
@@ -478,7 +344,7 @@ def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
     projections = ["W_q", "W_k", "W_v"]
     layers = {name: getattr(module, name) for name in (*projections, "W_o")}
     for name, layer in layers.items():
-        check_inside(layer, nn.Linear, f".{name}")
+        check_type(f"{name} must be a Linear for PyTorch", layer, nn.Linear)
     width = module.W_q.in_features
     if {layer.out_features for layer in layers.values()} != {width}:
         sizes = ", ".join(f"{name} {layer.extra_repr()}" for name, layer in layers.items())

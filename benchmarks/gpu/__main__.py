@@ -4,8 +4,7 @@ python -m benchmarks.gpu                   every row, in some ten minutes
 python -m benchmarks.gpu --dry-run         a test of the program itself on the host, without figures
 python -m benchmarks.gpu --first-minutes   tests, figures and NVIDIA's checks, in nine minutes
 
-Both libraries compute in float32 with TF32 off. "captured" is tinyattn's step as one launch. The
-JSON file is written after every section.
+Both libraries compute in float32 with TF32 off. The JSON file is written after every section.
 """
 
 from __future__ import annotations

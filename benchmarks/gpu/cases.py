@@ -35,7 +35,6 @@ def gpu_sides(dry_run: bool) -> dict[str, Side]:
     theirs: dict[str, Any] = {"device": "cpu" if dry_run else "cuda", "attention": "fused"}
     options = {
         "tinyattn": ours,
-        "captured": ours | {"capture": True},
         "torch": theirs,
         "torch plain": theirs | {"attention": "plain"},
         "torch.compile": theirs | {"compile": True},
@@ -138,7 +137,7 @@ def gpu_cases(short: bool) -> Iterator[Case]:
             sizes.detail,
             partial(step, sizes=sizes, short=short),
             parts=("",),
-            sides=("tinyattn", "captured", "torch", "torch.compile"),
+            sides=("tinyattn", "torch", "torch.compile"),
             process="gpu steps",
             memory=True,
         )

@@ -47,7 +47,7 @@ def steps(folder: Path, dry_run: bool) -> Iterator[Step]:
     python = sys.executable
     parallel = ["-n", "8"] if find_spec("xdist") else []
     limited = ["--timeout", "120"] if find_spec("pytest_timeout") else []
-    tests = ["tests/gpu/test_cublas.py"] if dry_run else ["-m", "gpu", *parallel, "tests/gpu"]
+    tests = ["tests/gpu/test_device_laws.py"] if dry_run else ["-m", "gpu", *parallel, "tests/gpu"]
     yield Step("tests", 210, [python, "-m", "pytest", "-q", "-rs", *limited, *tests])
     options = ["--dry-run"] if dry_run else ["--repeats", "1", "--budget", "0.2"]
     json_file = ["--json", str(folder / "benchmark.json")]

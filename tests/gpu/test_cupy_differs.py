@@ -5,7 +5,6 @@ On the stand-in for CuPy, or with `-m gpu` on a GPU.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,12 @@ import pytest
 import stand_in
 from common import assert_same
 from formulas import gpu, reference
-from stand_in.blas import Library
 from stand_in.functions import Device
 from stand_in.launch import KernelError
 
 import tinyattn as ta
 from tinyattn import ops
 from tinyattn.base import backend
-from tinyattn.kernels import range_checks
-from tinyattn.kernels.gpu import cublas
 from tinyattn.kernels.gpu.launch import function, source
 from tinyattn.kernels.gpu.tiled_attention import shared_memory, tiled
 from tinyattn.training.distributed import take_gpu
@@ -34,11 +30,6 @@ def only_stand_in(cuda: Any) -> Any:
     if cuda is not stand_in.MODULE:
         pytest.skip("a device of the stand-in's is changed")
     return cuda
-
-
-@pytest.fixture
-def graphs(only_stand_in: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(cublas, "load", lambda: Library(stand_in.graphs.note))
 
 
 def both(compute: Any) -> list[Any]:
@@ -147,9 +138,7 @@ def test_dropout_goes_on_beyond_four_billion_elements(cuda: Any) -> None:
     )
     kernel = cuda.RawModule(code=code, options=("--std=c++17", "-DSCALAR=32")).get_function("kept")
     out = cuda.empty(200, np.bool_)
-    kernel(
-        (1,), (64,), (cuda.asarray(numbers.astype(np.int64)), out, 200, 0.5, 2**31, 2**40 + 3, 0)
-    )
+    kernel((1,), (64,), (cuda.asarray(numbers.astype(np.int64)), out, 200, 0.5, 2**31, 2**40 + 3))
     assert_same(out.get(), right)
 
 
@@ -173,34 +162,6 @@ def test_reading_waits_once(only_stand_in: Any) -> None:
         assert len(stand_in.synchronisations) == before + waits
         value.item()
         assert len(stand_in.synchronisations) == before + waits + 1
-
-
-def test_a_captured_step_reports_its_errors_after_many_others(graphs: None) -> None:
-    """Its graph goes on writing to the slots that it was recorded with."""
-    table = ta.ones(3, 2, device="cuda")
-    step = ta.capture(lambda ids: table[ids].sum(), np.array([0, 1]))
-    ids = ta.tensor([0], device="cuda")._data
-    for number in range(range_checks.SLOTS + 5):
-        range_checks.require_range(ids, 0, 1, ValueError, f"error {number}: {{number}}")
-    assert range_checks._slots not in range_checks._of_graphs  # it has another table by now
-    assert step(np.array([2, 2])).item() == 4
-    with pytest.raises(IndexError, match="index 3 is out of range for dimension 0"):
-        step(np.array([0, 3])).item()
-
-
-def test_only_the_thread_that_captures_is_captured(graphs: None) -> None:
-    seen = []
-
-    def step(x: ta.Tensor) -> ta.Tensor:
-        other = threading.Thread(target=lambda: seen.append(backend.capturing.step))
-        other.start()
-        other.join()
-        seen.append(backend.capturing.step)
-        return x * 2
-
-    captured = ta.capture(step, np.ones(2))
-    assert seen[::2] == [None] * 3
-    assert seen[1::2] == [captured] * 3
 
 
 # Several devices, and small ones
@@ -243,26 +204,3 @@ def test_ranks_take_a_device_of_their_own_after_cuda_began(
     for rank, number in ((0, 0), (1, 1), (4, 1)):
         take_gpu(rank, 5)
         assert Device.current == number
-
-
-# Products of captured steps
-
-
-def test_steps_share_a_handle(only_stand_in: Any) -> None:
-    """A handle is never destroyed."""
-    library = Library()
-    first, second = (cublas.Handle(only_stand_in, stream, library) for stream in (1, 2))
-    assert first.handle is second.handle
-    assert first.workspace is not second.workspace
-    assert library.calls.count("create") == 1
-    assert library.calls.count("stream") == 2
-
-
-@pytest.mark.parametrize(("variable", "mode"), [("1", 3), ("0", 0), ("", 0)])
-def test_captured_products_are_tf32_where_cupys_are(
-    variable: str, mode: int, only_stand_in: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("CUPY_TF32", variable)
-    library = Library()
-    cublas.Handle(only_stand_in, 0, library)
-    assert f"math {mode}" in library.calls

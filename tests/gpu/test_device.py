@@ -264,7 +264,7 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow, cuda: Any) -> None:
 @pytest.mark.skipif(ta.cuda_is_available(), reason="there is a GPU")
 def test_a_run_without_a_gpu_says_what_it_has_not_tested():
     code = "import sys, pytest; sys.exit(pytest.main(['-qm', 'gpu', sys.argv[1]]))"
-    *_, word, count = run_python(code, args=[HERE / "gpu" / "test_capture.py"]).splitlines()
+    *_, word, count = run_python(code, args=[HERE / "gpu" / "test_device_laws.py"]).splitlines()
     number = count.split()[0]
     assert int(number) > 0
     assert word == f"no GPU: {number} tests skipped, nothing tested on one"

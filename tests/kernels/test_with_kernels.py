@@ -20,7 +20,7 @@ def double_with(monkeypatch: pytest.MonkeyPatch) -> Declare:
     """Makes a formula that has this kernel on the CPU."""
 
     def declare(kernel: Any, is_read: bool = False) -> Any:
-        monkeypatch.setattr(kernels, "HAS_KERNELS", not is_read)
+        monkeypatch.setattr(kernels, "FORMULAS_ONLY", is_read)
         monkeypatch.setattr(kernels, "cpu_kernel", {"file.double": kernel}.get)
         with mock.patch.dict(kernels.formulas):
 

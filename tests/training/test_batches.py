@@ -7,10 +7,10 @@ from collections import OrderedDict, namedtuple
 import numpy as np
 import pytest
 from common import assert_same, leaf, needs_torch, rng_of, signed
-from tinyattn.batches import DataLoader, pad_sequence
 
 import tinyattn as ta
 from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.training.batches import DataLoader, pad_sequence
 
 
 @needs_torch

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import assert_same, leaf, needs_torch, rng_of, run_python, signed
-from tinyattn.checkpoint import METADATA
 
 import tinyattn as ta
 from tinyattn import checkpoint, nn, optim
 from tinyattn.errors import CheckpointError
 from tinyattn.training import atomic_write
+from tinyattn.training.checkpoint import METADATA
 
 DTYPES = [np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64,
           np.float16, np.float32, np.float64]  # fmt: skip

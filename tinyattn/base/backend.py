@@ -7,7 +7,6 @@ devices. Only this file imports CuPy, and only when "cuda" is used.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from types import ModuleType
@@ -28,15 +27,6 @@ _tensor_kind: type | None = None
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Capturing(threading.local):
-    """The step that this thread captures as a CUDA graph, if it does; captured_step.py sets it."""
-
-    step: Any = None
-
-
-capturing = Capturing()
 
 
 def register_cuda(module: ModuleType) -> None:
@@ -120,7 +110,7 @@ def to_device(array: Array, device: str) -> Array:
         if when_waiting is not None:
             when_waiting()
         return source.asnumpy(array)
-    return target.asarray(array) if capturing.step is None else capturing.step.upload(array)
+    return target.asarray(array)
 
 
 def on_device_of(array: np.ndarray, x: Any) -> Array:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
+
+# From the name of a package to what hints.py calls it.
+OWNERS = {"tinyattn": "ta", "tinyattn.functional": "F"}
+OWNERS |= {f"tinyattn.{name}": name for name in ("nn", "nn.init", "optim")}
 
 
 def hints() -> Any:
@@ -43,3 +48,22 @@ class UnknownNameError(AttributeError):
 
     def names(self) -> list[str]:
         return self.space if isinstance(self.space, list) else dir(self.space)
+
+
+class ImportHints:
+    """For `from tinyattn import long` it raises the error that says what to write instead.
+
+    Python asks it when it has found no file. It derives from no class of importlib.abc, because
+    importing that module takes as long as a quarter of this package.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        package, _, last = name.rpartition(".")
+        owner = OWNERS.get(package, "")
+        if owner and hints().is_known(f"{owner}.{last}"):
+            # Python drops this error of an import if it has the name of the module.
+            raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))
+
+
+sys.meta_path.append(ImportHints)

@@ -6,8 +6,8 @@ kernels, for NumPy's arrays of float32 and float64, and for CuPy's arrays:
     @with_kernels(cpu="softmax.softmax_backward", cuda="softmax.softmax_backward")
 
 A kernel takes the arguments of its formula, and first the formula itself if it `takes_formula`. It
-returns NotImplemented for what it does not take, and the formula computes that. Without Numba, or
-with TINYATTN_JIT=0 in the environment, the formula computes everything on the CPU.
+returns NotImplemented for what it does not take, and the formula computes that. Without Numba the
+formula computes everything on the CPU, with TINYATTN_JIT=0 in the environment everywhere.
 
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for
@@ -24,7 +24,6 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything on the C
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from types import ModuleType
@@ -32,13 +31,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.backend import cuda_is_available, device_of
+from ..base.backend import device_of
 from .compiled import FORMULAS_ONLY
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
-# With TINYATTN_JIT=0 a GPU keeps its kernels, which a captured step needs, if CuPy was imported.
-HAS_KERNELS = not FORMULAS_ONLY or ("cupy" in sys.modules and cuda_is_available())
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Formula = TypeVar("Formula", bound=Callable[..., Any])
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one
@@ -85,7 +82,7 @@ def with_kernels(
                     return out
             return formula(array, *arguments, **options)
 
-        chosen: Any = function if HAS_KERNELS else formula
+        chosen: Any = formula if FORMULAS_ONLY else function
         chosen.formula, chosen.kernels = formula, {"cpu": cpu, "cuda": cuda}
         formulas[str(cpu or cuda)] = chosen
         return chosen

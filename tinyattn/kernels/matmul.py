@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import FLOAT16, Array, is_array, quiet
+from ..base.backend import FLOAT16, Array, in_c_order, quiet
 from . import blas
 from .compiled import FORMULAS_ONLY, cpu_kernel
 from .float16 import float32_of
-from .sums import in_c_order
 from .threads import parallel_for
 
 # Rows of a chunk at least: BLAS copies the other operand once for each chunk, and with 64 rows a
@@ -40,8 +38,7 @@ def matrix_product(x: Array, y: Array, rounded: bool = True) -> Array:
     """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32, and
     stays so with rounded=False."""
     if type(x) is not np.ndarray:
-        is_captured = backend.capturing.step is not None and is_array(x)
-        return backend.capturing.step.matmul(x, y) if is_captured else x @ y
+        return x @ y
     if x.dtype is FLOAT16:
         return float16_product(x, y, rounded)
     if x.ndim == y.ndim == 2 and (len(x) + 2) * y.size >= SOME_WORK:

@@ -8,7 +8,6 @@ anyway (`item()`, `numpy()`, ...).
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -17,35 +16,13 @@ from ..base import backend
 from ..base.backend import Array, namespace
 from . import gpu_kernels
 
-SLOTS = 64  # different errors that can be pending in one table
+SLOTS = 64  # different errors that can be pending
 NO_NUMBER, LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-class Slots:
-    """A table on the device, and which error each of its rows stands for.
-
-    A kernel writes 1 + a position and the number there into a row, (SLOTS, 2).
-    """
-
-    def __init__(self, xp: Any) -> None:
-        self.array = xp.zeros((SLOTS, 2), np.int64)
-        self.errors: dict[tuple[type[Exception], str], int] = {}  # the row of each
-
-    def raise_error(self) -> None:
-        """Raise the first error that has a number in its row, if there is one, and empty all."""
-        rows = namespace(self.array).asnumpy(self.array)
-        if not rows.any():
-            return
-        self.array.fill(0)
-        for (error, text), row in self.errors.items():
-            position, number = rows[row]
-            if position:
-                raise error(text.format(number=number) + f" (at position {position - 1})")
-
-
-_slots: Slots | None = None  # those that get the next error
-_of_graphs: weakref.WeakSet[Slots] = weakref.WeakSet()  # those that captured steps write to
-_may_be_written = False  # since they were last read
+# On the device, (SLOTS, 2): a kernel writes 1 + a position and the number there into a row.
+_table: Array = None
+_rows: dict[tuple[type[Exception], str], int] = {}  # of each error, since the table was last read
 
 
 def require_range(
@@ -93,40 +70,28 @@ def kinds_of(*values: Any) -> list[str]:
 def slot_for(error: type[Exception], text: str) -> Array:
     """Two integers on the device, (2,), into which a kernel writes the position and the number of
     this error."""
-    global _slots
-    xp = backend.module_of("cuda")
-    if _slots is None or namespace(_slots.array) is not xp or len(_slots.errors) == SLOTS:
+    global _table
+    if len(_rows) == SLOTS:
         raise_pending_error()
-        _slots = Slots(xp)
+    if _table is None:
+        _table = backend.module_of("cuda").zeros((SLOTS, 2), np.int64)
         backend.when_waiting = raise_pending_error
-    expect_numbers()
-    return _slots.array[_slots.errors.setdefault((error, text), len(_slots.errors))]
-
-
-def expect_numbers() -> None:
-    """A kernel that may write to a slot has been asked for."""
-    global _may_be_written
-    _may_be_written = True
-
-
-def slots_of_graph() -> Slots | None:
-    """The slots that a captured step writes to in every replay, for it to hold: they are read as
-    long as it lives."""
-    if _slots is not None:
-        _of_graphs.add(_slots)
-    return _slots
+    return _table[_rows.setdefault((error, text), len(_rows))]
 
 
 def raise_pending_error() -> None:
-    """Raise the first pending error, if there is one. What no kernel has written to since is not
-    read, because reading waits for the device."""
-    global _may_be_written
-    if not _may_be_written:
+    """Raise the first pending error, if there is one. A table that no kernel has written to since
+    is not read, because reading waits for the device."""
+    if not _rows:
         return
-    for slots in {*_of_graphs, _slots}:
-        if slots is not None:
-            slots.raise_error()
-    _may_be_written = False
+    found = namespace(_table).asnumpy(_table)
+    errors = list(_rows)
+    _rows.clear()
+    if found.any():
+        _table.fill(0)
+    for (error, text), (position, number) in zip(errors, found, strict=False):
+        if position:
+            raise error(text.format(number=number) + f" (at position {position - 1})")
 
 
 def index_for(x: Array, index: Any) -> Any:

@@ -9,7 +9,6 @@ from ..generation import min_length as min_length
 from ..generation import repetition_penalty as repetition_penalty
 from ..interop import from_torch as from_torch
 from ..interop import load_torch_state_dict as load_torch_state_dict
-from ..interop import to_torch as to_torch
 from ..interop import torch_state_dict as torch_state_dict
 from ..observation import ablated as ablated
 from ..observation import observed as observed

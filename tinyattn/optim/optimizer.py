@@ -213,8 +213,6 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
-        if backend.capturing.step is not None:
-            backend.capturing.step.optimizer_step(self, updates)
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()

@@ -106,8 +106,7 @@ class Schedule:
     def check_names(self, state: Any) -> None:
         """CheckpointError for what is no state of such a schedule."""
         names = list(self.state_dict())
-        # A state of an older version has no proportions: those of the optimizer's groups are taken.
-        if not isinstance(state, dict) or {"proportions", *state} != {"proportions", *names}:
+        if not isinstance(state, dict) or set(state) != set(names):
             keys = list(state) if isinstance(state, dict) else type(state).__name__
             raise CheckpointError(f"a {type(self).__name__} has {names}, got {keys}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,28 +37,6 @@ class SGD(Optimizer):
         settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, lr, **settings, nesterov=nesterov)
 
-    def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """`update` for each; on "cuda" one launch for all of a group and dtype that are alike."""
-        alike: dict[Any, list[tuple[int, Array, Array]]] = {}
-        for i, parameter, grad in updates:
-            if type(parameter) is np.ndarray or not parameter.flags.c_contiguous:
-                self.update(i, parameter, grad)
-            else:
-                key = id(self._groups[i]), parameter.dtype, self.is_first(i)
-                alike.setdefault(key, []).append((i, parameter, grad))
-        for (_, _, is_first), same in alike.items():
-            (first, *_), parameters, grads = zip(*same, strict=True)
-            group = self._groups[first]
-            momentum = group["momentum"]
-            velocities = [self.slot("velocity", i, p) for i, p, _ in same] if momentum else None
-            kept = 1.0 if is_first else 1 - group["dampening"]
-            numbers = group["lr"], momentum, kept, group["weight_decay"], group["nesterov"]
-            kernels.gpu_kernels().optimizer.sgd(parameters, grads, velocities, numbers)
-
-    def is_first(self, i: int) -> bool:
-        """Whether parameter i has no velocity yet."""
-        return self.state.get("velocity", {i: None})[i] is None
-
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         group = self._groups[i]
         if grad.dtype == FLOAT16:  # in which small numbers, such as lr, have few digits
@@ -67,7 +44,7 @@ class SGD(Optimizer):
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * parameter.astype(grad.dtype, copy=False)
         if momentum := group["momentum"]:
-            is_first = self.is_first(i)
+            is_first = self.state.get("velocity", {i: None})[i] is None
             velocity = self.slot("velocity", i, parameter)
             velocity *= momentum
             velocity += grad if is_first else (1 - group["dampening"]) * grad
@@ -150,17 +127,15 @@ class Adam(Optimizer):
         for (_, _, dtype_of_launch), same in alike.items():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
-            if dtype_of_launch is not None:
-                # A function, because a captured step asks again in each replay.
-                current = partial(self.numbers, first)
-                kernels.gpu_kernels().optimizer.adam(current, parameters, grads, ms, vs)
-                continue
             numbers = self.numbers(first)
+            if dtype_of_launch is not None:
+                kernels.gpu_kernels().optimizer.adam(numbers, parameters, grads, ms, vs)
+                continue
             for arrays in zip(ms, vs, parameters, grads, strict=True):
                 adam(*arrays, numbers)
 
     def numbers(self, i: int) -> AdamStep:
-        """The numbers of the present step, for parameter i; a captured step asks again."""
+        """The numbers of the present step, for parameter i."""
         group = self._groups[i]
         beta1, beta2 = group["betas"]
         decay, step = group["weight_decay"], self.steps[i]

@@ -1,8 +1,6 @@
 """What a training run needs beside its model: batches, checkpoints, several processes.
 
-`tinyattn.batches`, `tinyattn.checkpoint` and `tinyattn.distributed` are files of this folder. A
-type checker finds them as attributes of `ta`, and their functions and classes here:
-`from tinyattn.training import DataLoader`.
+`ta.batches`, `ta.checkpoint` and `ta.distributed` are files of this folder.
 """
 
 from .batches import DataLoader as DataLoader

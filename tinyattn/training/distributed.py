@@ -32,7 +32,7 @@ from ..base.backend import FLOAT16, Array, module_of, quiet, to_device
 from ..base.checks import check_number, check_type
 from ..engine.autograd import propagate, root_of, starting_gradient, wrap
 from ..engine.grad_mode import no_grad
-from ..errors import GraphError, ShapeError
+from ..errors import ShapeError
 from ..kernels import FLOAT32
 from ..kernels.threads import get_num_threads, set_num_threads
 from ..nn import Dropout, Module, Parameter
@@ -336,18 +336,15 @@ class DistributedDataParallel:
         sum(w * L) / sum(w). Each rank starts backward with w / sum(w) in place of 1, and the
         gradients of all ranks are added.
 
-        Raises ValueError if no rank has a sample, GraphError if the loss is not one number or the
-        step is captured (`ta.capture`) and there are several ranks. Raises RuntimeError, on every
-        rank, if two ranks train other parameters, or make another call. Do not catch an error of
-        backward on one rank and go on: the next call ends all ranks.
+        Raises ValueError if no rank has a sample, GraphError if the loss is not one number. Raises
+        RuntimeError, on every rank, if two ranks train other parameters, or make another call. Do
+        not catch an error of backward on one rank and go on: the next call ends all ranks.
         """
         weight = check_number("weight", weight, 0)
         if weight:
             check_type("loss must be a Tensor", loss, Tensor, "; None goes with weight 0")
         if weight and world().size == 1:
             return loss.backward()
-        if backend.capturing.step is not None:
-            raise GraphError("a captured step cannot wait for other ranks: call it without capture")
         if weight:  # what is wrong with a loss is told before other ranks wait for its gradients
             starting_gradient(loss, None, False)
             root_of(loss)

@@ -2,8 +2,7 @@
 
     arrays.py     ndarray, and the count of host synchronisations
     functions.py  the module's functions, each with the keywords CuPy gives it
-    graphs.py     streams, and graphs captured from them
-    blas.py       the functions of cuBLAS that are called directly
+    tasks.py      what was asked of the device, counted
     launch.py     RawModule: the same .cu source, compiled for the host by g++
     block.h       a block of CUDA threads on the host, for those sources
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import arithmetic
-from .graphs import Memory, get_current_stream, recorded, refuse_while_recording, state, use
+from .tasks import task
 
 
 class Synchronisations:
@@ -18,12 +18,8 @@ class Synchronisations:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def add(self, reason: str, array: Any) -> None:
-        """The host waits for the stream to compute an array."""
-        refuse_while_recording(reason)
+    def add(self, reason: str) -> None:
         self.reasons.append(reason)
-        use([array.memory])
-        get_current_stream().synchronize()
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -137,13 +133,11 @@ def operator(name: str) -> Any:
                 raise TypeError(f"Unsupported type {type(other)}")
             if not isinstance(other, (ndarray, int, float, bool, np.generic)):
                 return NotImplemented
-        if "matmul" in name and state.recording and self.dtype.kind == "f":
-            raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         result = function(self.array, *(host(other) for other in others))
         return result if result is NotImplemented else device(result)
 
     method.__name__ = name
-    return recorded(method)
+    return task(method)
 
 
 def in_place(name: str) -> Any:
@@ -154,7 +148,7 @@ def in_place(name: str) -> Any:
         return self
 
     in_place_method.__name__ = f"in_place{name}"
-    return recorded(in_place_method)
+    return task(in_place_method)
 
 
 def reduction(name: str, *keywords: str) -> Any:
@@ -166,12 +160,12 @@ def reduction(name: str, *keywords: str) -> Any:
         return device(function(self.array, *args, **{k: host(v) for k, v in kwargs.items()}))
 
     method.__name__ = name
-    return recorded(method)
+    return task(method)
 
 
 def synchronising(name: str, convert: Callable[[np.ndarray], Any]) -> Any:
     def method(self: ndarray) -> Any:
-        synchronisations.add(name, self)
+        synchronisations.add(name)
         return convert(self.array)
 
     return method
@@ -187,10 +181,6 @@ class ndarray:
         assert type(array) is np.ndarray
         self.array = array
         self.base = base
-        self.memory = Memory() if base is None else base.memory
-        state.alive[id(array)] = array
-        if state.pool is not None:
-            state.pool.append(array)
 
     def __del__(self, poison: Any = poison) -> None:
         """CuPy's pool gives freed memory to the next array."""
@@ -233,26 +223,26 @@ class ndarray:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        synchronisations.add("repr", self)
+        synchronisations.add("repr")
         return repr(self.array)
 
-    @recorded
+    @task
     def astype(self, dtype: Any, order: str = "K", copy: bool = True) -> ndarray:
         if not copy and self.array.dtype == dtype:
             return self
         with np.errstate(all="ignore"):
             return ndarray(np.array(arithmetic.cast(self.array, dtype, order)))
 
-    @recorded
+    @task
     def copy(self, order: str = "C") -> ndarray:
         return ndarray(self.array.copy(order=order))  # type: ignore[arg-type]
 
-    @recorded
+    @task
     def reshape(self, *shape: Any) -> ndarray:
         out = self.array.reshape(*shape)
         return self.view_of(out) if np.shares_memory(out, self.array) else ndarray(out)
 
-    @recorded
+    @task
     def conj(self) -> ndarray:
         return ndarray(self.array.conj())
 
@@ -271,46 +261,37 @@ class ndarray:
     def view(self, dtype: Any) -> ndarray:
         return self.view_of(self.array.view(dtype))
 
-    @recorded
+    @task
     def fill(self, value: Any) -> None:
         self.array.fill(host(value))
 
-    def set(self, arr: np.ndarray, stream: Any = None) -> None:
-        refuse_while_recording("a copy from the host")
-        use([self.memory], stream)
-        assert type(arr) is np.ndarray
-        assert arr.dtype == self.dtype
-        if arr.shape != self.shape:  # where NumPy would broadcast
-            raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
-        self.array[...] = arr
-
-    @recorded
+    @task
     def round(self, decimals: int = 0) -> ndarray:
         return device(self.array.round(decimals))
 
     def nonzero(self) -> Any:
-        synchronisations.add("nonzero", self)
+        synchronisations.add("nonzero")
         return device(self.array.nonzero())
 
     def get(self) -> np.ndarray:
-        synchronisations.add("get", self)
+        synchronisations.add("get")
         return self.array.copy()
 
-    @recorded
+    @task
     def __getitem__(self, index: Any) -> ndarray:
         index = wrapped(host(index), self.shape)
         if has_boolean(index):
-            synchronisations.add("boolean index", self)
+            synchronisations.add("boolean index")
         out = np.asarray(self.array[index])
         view = out.size and np.shares_memory(out, self.array)
         return self.view_of(out) if view else ndarray(out)
 
-    @recorded
+    @task
     def take(self, indices: Any, axis: int) -> ndarray:
         # CuPy reads on at the other end where an index is out of range.
         return ndarray(self.array.take(host(indices), axis=axis, mode="wrap"))
 
-    @recorded
+    @task
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")

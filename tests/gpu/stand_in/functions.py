@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import arithmetic, graphs
+from . import arithmetic
 from .arrays import device, host, ndarray, poison, quiet, synchronisations
+from .tasks import task
 
 # Elementwise functions; in CuPy they take these keywords.
 UFUNCS = (
@@ -53,7 +54,7 @@ class UFunc:
         self.name = name
         self.function = quiet(getattr(arithmetic, name, getattr(np, name)))
 
-    @graphs.recorded
+    @task
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if unknown := set(kwargs) - set(UFUNC_KEYWORDS):
             raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown.pop()!r}")
@@ -69,7 +70,7 @@ class UFunc:
         out.array[...] = result
         return out
 
-    @graphs.recorded
+    @task
     def at(self, a: ndarray, indices: Any, b: Any) -> None:
         if self.name != "add" or a.dtype.kind != "f":
             raise TypeError("scatter_add supports only some dtypes, all floats among them")
@@ -84,8 +85,6 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(parameters) or set(kwargs) - set(parameters):
             raise TypeError(f"{name}() takes {parameters}, got {len(args)} and {list(kwargs)}")
-        if name == "matmul" and graphs.state.recording and args[0].dtype.kind == "f":
-            raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         if parameters[0] in ("a", "array", "prototype") and type(args[0]) is not ndarray:
             raise TypeError(f"{name}() takes an array of the device, got {type(args[0])}")
         given = [host(arg) for arg in args]
@@ -96,21 +95,18 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
         return device(result, base)
 
     call.__name__ = name
-    return graphs.recorded(call)
+    return task(call)
 
 
 def asarray(a: Any, dtype: Any = None) -> ndarray:
     """From the host or the device; a copy only where one is needed, as in CuPy."""
     if isinstance(a, ndarray):
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
-    graphs.refuse_while_recording("a copy from the host")
     a = np.asarray(a)
-    out = ndarray(np.array(a, dtype, order="F" if a.flags.fnc else "C"))
-    graphs.use([out.memory])
-    return out
+    return ndarray(np.array(a, dtype, order="F" if a.flags.fnc else "C"))
 
 
-@graphs.recorded
+@task
 def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
     return a if a.flags.c_contiguous and dtype is None else ndarray(np.array(host(a), dtype))
 
@@ -120,7 +116,7 @@ def may_share_memory(a: ndarray, b: ndarray) -> bool:
 
 
 def asnumpy(a: Any) -> np.ndarray:
-    synchronisations.add("asnumpy", a)
+    synchronisations.add("asnumpy")
     return np.array(host(a))
 
 
@@ -174,11 +170,7 @@ def cupy() -> types.ModuleType:
             runtime=types.SimpleNamespace(
                 getDevice=lambda: Device.current, getDeviceCount=lambda: Device.count
             ),
-            Stream=graphs.Stream,
-            Event=graphs.Event,
-            MemoryPool=graphs.MemoryPool,
-            using_allocator=graphs.using_allocator,
-            get_current_stream=graphs.get_current_stream,
+            get_current_stream=lambda: types.SimpleNamespace(synchronize=lambda: None),
         ),
     }
     vars(module).update(contents)

@@ -23,7 +23,7 @@ import numpy as np
 
 from .arrays import ndarray
 from .functions import Device
-from .graphs import recorded
+from .tasks import task
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
@@ -144,7 +144,7 @@ class RawKernel:
             raise KernelError(f"{self.name}: the device has less than {size} bytes to share")
         self.asked[Device.current] = size
 
-    @recorded
+    @task
     def __call__(
         self,
         grid: tuple[int, ...],

@@ -22,7 +22,7 @@ EXCLUDED = {
         [
             *("ta.bool", "ta.float16", "ta.float32", "ta.float64", "ta.uint8"),
             *("ta.int8", "ta.int16", "ta.int32", "ta.int64"),
-            *("ta.cuda_is_available", "ta.is_grad_enabled", "ta.capture"),
+            *("ta.cuda_is_available", "ta.is_grad_enabled"),
             *("Tensor.shape", "Tensor.ndim", "Tensor.dtype", "Tensor.device", "Tensor.is_leaf"),
             *("Tensor.tensor_class", "Tensor.grad_fn"),
             *("Tensor.allclose", "ta.allclose", "Tensor.equal", "ta.equal", "ta.numel"),

@@ -15,7 +15,6 @@ kernel, chooses how many threads work on what, and launches. It never waits for 
     checks           checks of integers, and which keys are visible at all
     launch.py        how a kernel is compiled, and gets its arguments
     common.cu        functions that all kernels use
-    cublas.py        matrix products of a captured step
 """
 
 from collections.abc import Callable

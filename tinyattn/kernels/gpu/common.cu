@@ -210,15 +210,12 @@ struct Drop {
     }
 };
 
-// As drop_arguments in launch.py gives them: kept_factor is 1 / (1 - p). `draws` counts the replays
-// of a captured step, because each replay drops other elements. It is null outside of one.
-#define DROP_PARAMETERS \
-    double kept_factor, long long threshold, long long seed, const long long *draws
-#define DROP kept_factor, threshold, seed, draws
+// As drop_arguments in launch.py gives them: kept_factor is 1 / (1 - p).
+#define DROP_PARAMETERS double kept_factor, long long threshold, long long seed
+#define DROP kept_factor, threshold, seed
 
 __device__ __forceinline__ Drop drop_of(DROP_PARAMETERS) {
     unsigned long long bits = (unsigned long long)seed;
-    if (draws) bits += (unsigned long long)*draws * 0x9E3779B97F4A7C15ull;
     real factor = kept_factor;
     bool drops_any = threshold || factor != 1;
     return {(unsigned)bits, (unsigned)(bits >> 32), (unsigned)threshold, factor, drops_any};

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.backend import Array, namespace
-from ..sums import in_c_order
+from ...base.backend import Array, in_c_order, namespace
 from .launch import by_elements, drop_arguments, run
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.backend import Array, namespace
-from ..sums import in_c_order
+from ...base.backend import Array, in_c_order, namespace
 from .launch import by_elements, run
 
 CHUNK = 256  # positions, as in embedding.cu

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base import backend
-from ...base.backend import Array, namespace, to_device
+from ...base.backend import Array, in_c_order, namespace, to_device
 from ...base.random import drop_threshold
-from ..sums import in_c_order
 
 FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}
@@ -88,7 +86,6 @@ def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
-    """The factor of what is kept, the threshold of the hash, the seed, and in a captured step the
-    number of its replays. DROP_PARAMETERS in common.cu takes them."""
-    draws = 0 if backend.capturing.step is None else backend.capturing.step.draws
-    return 1.0 / (1.0 - p), drop_threshold(p), seed, draws
+    """The factor of what is kept, the threshold of the hash, the seed. DROP_PARAMETERS in common.cu
+    takes them."""
+    return 1.0 / (1.0 - p), drop_threshold(p), seed

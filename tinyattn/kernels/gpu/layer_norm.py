@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base.backend import Array, namespace
-from ..sums import in_c_order, sum_dtype
+from ...base.backend import Array, in_c_order, namespace
+from ..sums import sum_dtype
 from .launch import as_matrix, by_rows, real, run
 from .sums import column_sums
 

@@ -15,17 +15,10 @@ __device__ Chunk this_chunk(const long long* blocks, const long long* sizes) {
 }
 
 // One step of Adam or AdamW. The table has parameters, gradients, m and v. m and v are `real`,
-// because squares of halves would vanish. `changing`, if not null, has the three numbers that
-// change from step to step: a captured step has the same arguments in every replay, but may read
-// other memory.
+// because squares of halves would vanish.
 extern "C" __global__ void adam(
     const long long* table, const long long* blocks, long long count, double shrink, double rate,
-    double inv_root, const double* changing, double decay, double beta1, double beta2, double eps) {
-    if (changing) {
-        shrink = changing[0];
-        rate = changing[1];
-        inv_root = changing[2];
-    }
+    double inv_root, double decay, double beta1, double beta2, double eps) {
     auto [which, first, end] = this_chunk(blocks, table + 4 * count);
     element* parameter = (element*)table[which];
     const element* grad = (const element*)table[count + which];
@@ -38,27 +31,6 @@ extern "C" __global__ void adam(
         v[i] = v[i] * (real)beta2 + (real)(1 - beta2) * g * g;
         real root = sqrt(v[i]) * (real)inv_root + (real)eps;
         parameter[i] = written(w - (real)rate * m[i] / root);
-    }
-}
-
-// One step of SGD. The table has parameters, gradients, and velocities, which are `real`. `kept` is
-// the part of the gradient that goes into the velocity.
-extern "C" __global__ void sgd(
-    const long long* table, const long long* blocks, long long count, double rate, double momentum,
-    double kept, double decay, long long nesterov) {
-    auto [which, first, end] = this_chunk(blocks, table + 3 * count);
-    element* parameter = (element*)table[which];
-    const element* grad = (const element*)table[count + which];
-    real* velocity = (real*)table[2 * count + which];
-    bool has_velocity = momentum != 0;
-    for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {
-        real w = read(parameter[i]), g = read(grad[i]) + (real)decay * w;
-        if (has_velocity) {
-            real v = velocity[i] * (real)momentum + (real)kept * g;
-            velocity[i] = v;
-            g = nesterov ? g + (real)momentum * v : v;
-        }
-        parameter[i] = written(w - (real)rate * g);
     }
 }
 

@@ -1,4 +1,4 @@
-"""Adam, SGD and the clipping of gradients, many arrays in one launch: `optimizer.cu`.
+"""Adam and the clipping of gradients, many arrays in one launch: `optimizer.cu`.
 
 The kernels read the addresses of the arrays from a table on the device.
 """
@@ -6,14 +6,12 @@ The kernels read the addresses of the arrays from a table on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base import backend
-from ...base.backend import Array, namespace, to_device
-from ..sums import in_c_order
+from ...base.backend import Array, in_c_order, namespace, to_device
 from .launch import MOST_THREADS, run
 
 BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
@@ -48,48 +46,15 @@ def run_on(lists: Lists, kernel: str, x: Array, *arguments: Any) -> None:
 
 
 def adam(
-    current_step: Callable[[], Any],
-    parameters: Sequence[Array],
-    grads: Sequence[Array],
-    *means: Sequence[Array],
+    numbers: Any, parameters: Sequence[Array], grads: Sequence[Array], *means: Sequence[Array]
 ) -> None:
-    """A step of Adam for parameters of one dtype in C order, in place on these, m and v.
-
-    `current_step` gives its numbers, and is asked again in each replay of a captured step.
-    """
+    """A step of Adam for parameters of one dtype in C order, in place on these, m and v."""
+    rate, beta1, beta2, eps, decay, decoupled, step = numbers
     grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
-    # A captured step keeps its arguments, so it reads the numbers from memory instead.
-    factors = lambda: step_factors(current_step())  # noqa: E731
-    changing = 0 if backend.capturing.step is None else backend.capturing.step.numbers(factors)
-    now = current_step()
-    decay = 0.0 if now.decoupled else now.decay
-    constants = map(float, (decay, now.beta1, now.beta2, now.eps))
-    arguments = *map(float, factors()), changing, *constants
+    shrink, added = (1 - rate * decay, 0.0) if decoupled else (1.0, decay)
+    corrected = rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+    arguments = map(float, (shrink, *corrected, added, beta1, beta2, eps))
     run_on(lists_of(parameters, grads, *means), "adam", parameters[0], *arguments)
-
-
-def step_factors(adam_step: Any) -> tuple[float, float, float]:
-    """Three factors that change from step to step: of the weights, of m, and of the root of v."""
-    rate, beta1, beta2, _, decay, decoupled, step = adam_step
-    return (
-        1 - rate * decay if decoupled else 1.0,
-        rate / (1 - beta1**step),
-        1 / math.sqrt(1 - beta2**step),
-    )
-
-
-def sgd(
-    parameters: Sequence[Array],
-    grads: Sequence[Array],
-    velocities: Sequence[Array] | None,
-    numbers: tuple[float, float, float, float, bool],
-) -> None:
-    """A step of SGD for parameters of one dtype, in place: `numbers` are the rate, the momentum,
-    the part of the gradient that goes into the velocity, weight decay, and Nesterov's choice."""
-    grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
-    lists = lists_of(parameters, grads, parameters if velocities is None else velocities)
-    *floats, nesterov = numbers
-    run_on(lists, "sgd", parameters[0], *map(float, floats), int(nesterov))
 
 
 def clip(grads: Sequence[Array], max_norm: float) -> Array:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.backend import Array, namespace
-from ..sums import in_c_order, sum_dtype
+from ...base.backend import Array, in_c_order, namespace
+from ..sums import sum_dtype
 from .launch import as_matrix, as_scores, by_rows, run, visibility_arguments
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base.backend import Array, namespace
-from ..sums import in_c_order, sum_dtype
+from ...base.backend import Array, in_c_order, namespace
+from ..sums import sum_dtype
 from .launch import by_elements, run
 
 COLUMNS, ROWS = 8, 128  # of a block, as in sums.cu

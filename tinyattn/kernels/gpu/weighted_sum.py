@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.backend import Array, namespace
+from ...base.backend import Array, in_c_order, namespace
 from ..matmul import matrix_product
-from ..sums import in_c_order
 from .launch import by_rows, run, visibility_arguments
 
 

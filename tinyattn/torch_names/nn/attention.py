@@ -21,9 +21,7 @@ from ...ops.attention import (
     default_scale,
     in_heads,
 )
-from ...ops.shapes import cat
 from ...ops.visibility import visibility_of
-from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
@@ -41,8 +39,8 @@ class MultiheadAttention(Module):
     key_padding_mask: (B, K). attn_mask: (Q, K) or (B * H, Q, K). Of booleans, True = ignored; of
         floats, what is added to the scores, where -inf hides a key.
     is_causal: a hint that attn_mask is the causal mask, which is seen here without it.
-    add_bias_kv: one more key and value, which are learned. add_zero_attn: one more of zeros.
-    Raises ShapeError and DtypeError for arguments that do not fit together.
+    Raises ShapeError and DtypeError for arguments that do not fit together, and ValueError for
+    add_bias_kv and add_zero_attn, because no key is added here.
     Differs from PyTorch: a query whose keys are all hidden gets zeros, and there may get NaN.
 
     In tinyattn: write nn.MultiHeadedAttention(num_heads, embed_dim, dropout=0.0)
@@ -56,32 +54,33 @@ class MultiheadAttention(Module):
 
     in_proj_weight: Parameter | None = None  # None: what the arguments leave out
     in_proj_bias: Parameter | None = None
-    bias_k: Parameter | None = None
-    bias_v: Parameter | None = None
 
     @takes(
         "embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, "
         "kdim=None, vdim=None, batch_first=False"
     )
     def __init__(self, given: Any) -> None:
+        if given.add_bias_kv or given.add_zero_attn:
+            raise ValueError(
+                "add_bias_kv and add_zero_attn are not there: join one more row to key and value"
+            )
         size = check_size("embed_dim", given.embed_dim)
         check_heads(size, check_size("num_heads", given.num_heads))
         self.embed_dim, self.num_heads = size, given.num_heads
         self.head_dim, self.dropout = size // given.num_heads, checked_probability(given.dropout)
-        self.batch_first, self.add_zero_attn = given.batch_first, given.add_zero_attn
+        self.batch_first = given.batch_first
         sizes = size, given.kdim or size, given.vdim or size
         shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (3 * size, size)}
         if sizes != (size, size, size):
             shapes = {f"{x}_proj_weight": (size, n) for x, n in zip("qkv", sizes, strict=True)}
         shapes |= {"in_proj_bias": (3 * size,)} if given.bias else {}
-        shapes |= {"bias_k": (1, 1, size), "bias_v": (1, 1, size)} if given.add_bias_kv else {}
         for name, shape in shapes.items():
             setattr(self, name, Parameter(np.zeros(shape, np.float32)))
         self.out_proj = Linear(size, size, given.bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        start = {2: init.xavier_uniform_, 3: init.xavier_normal_, 1: init.zeros_}
+        start = {2: init.xavier_uniform_, 1: init.zeros_}
         for parameter in self._parameters.values():
             start[parameter.ndim](parameter)
         if self.out_proj.bias is not None:
@@ -101,16 +100,8 @@ class MultiheadAttention(Module):
         if is_causal and attn_mask is None:
             raise ValueError("with is_causal=True attention takes the causal attn_mask too")
         q, k, v = self.project(query, key, value)  # (B, N, embed_dim)
-        zero = zeros(1, 1, self.embed_dim, dtype=q.dtype, device=q.device)
-        added: list[Any] = [] if self.bias_k is None else [(self.bias_k, self.bias_v)]
-        added += [(zero, zero)] if self.add_zero_attn else []
         shape = len(q), self.num_heads, q.shape[1], k.shape[1]
-        visible, bias, is_causal = read_masks(shape, attn_mask, key_padding_mask, not added)
-        for rows in added:
-            k, v = (cat([x, y.expand(len(x), 1, -1)], 1) for x, y in zip((k, v), rows, strict=True))
-            visible = None if visible is None else F.pad(visible, (0, 1), value=True)
-            bias = None if bias is None else F.pad(bias, (0, 1))
-        shape = (*shape[:3], k.shape[1])
+        visible, bias, is_causal = read_masks(shape, attn_mask, key_padding_mask)
         visibility = visibility_of(shape, None, visible, is_causal, None, q.device)
         heads, scale = (self.num_heads,) * 2, default_scale(self.head_dim)
         p, weights = self.dropout if self.training else 0.0, None
@@ -154,10 +145,7 @@ class MultiheadAttention(Module):
 
 
 def read_masks(
-    shape: tuple[int, ...],
-    attn_mask: Tensor | None,
-    key_padding_mask: Tensor | None,
-    may_be_causal: bool,
+    shape: tuple[int, ...], attn_mask: Tensor | None, key_padding_mask: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None, bool]:
     """What PyTorch's masks say of scores (B, H, Q, K): which keys are visible, what is added, and
     whether they are causal besides, which attention need not read from an array."""
@@ -181,7 +169,7 @@ def read_masks(
             numbers = where(kept, mask, 0.0)
             if mask.requires_grad or bool((numbers != 0).any()):
                 bias = numbers if bias is None else bias + numbers
-        if may_be_causal and kept.shape == (1, 1, keys, keys) and name == "attn_mask":
+        if kept.shape == (1, 1, keys, keys) and name == "attn_mask":
             is_causal = bool((kept == masks.causal(keys).to(kept.device)).all())
         if not (is_causal and name == "attn_mask"):
             visible = kept if visible is None else visible & kept

@@ -107,8 +107,7 @@ class LRScheduler(Schedule):
         vars(self).update(state)
 
 
-class _LRScheduler(LRScheduler):
-    pass
+_LRScheduler = LRScheduler  # its name in older programs
 
 
 class LambdaLR(LRScheduler):

@@ -10,13 +10,11 @@ from collections import defaultdict
 from typing import Any
 
 from ... import optim
-from ...base import backend
 from ...base.backend import Array, namespace
-from ...errors import GraphError
-from ...optim.updates import MOMENTS
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
-REFUSED = {"maximize": "minimize -loss", "differentiable": "leave it out", "centered": "use Adam"}
+REFUSED = {"maximize": "minimize -loss", "centered": "use Adam"}
+REFUSED |= dict.fromkeys(("amsgrad", "differentiable"), "leave it out")
 
 
 def without_ways(named: dict[str, Any]) -> dict[str, Any]:
@@ -89,45 +87,19 @@ class SGD(optim.SGD, Optimizer):
 
 
 class Adam(optim.Adam, Optimizer):
-    """tinyattn.optim.Adam; with amsgrad the largest v of all steps is in the place of v.
+    """tinyattn.optim.Adam, whose first argument is `params`. There is no amsgrad=True.
 
-    Source: Reddi et al., "On the Convergence of Adam and Beyond", 2018.
-    amsgrad= has to be named, and is that of all parameter groups.
-
-        >>> from tinyattn.torch_names.optim import Adam
-        >>> w = ta.ones(2, requires_grad=True)
-        >>> adam = Adam(params=[w], lr=0.5, amsgrad=True, fused=False)
-        >>> (w * w).sum().backward()
-        >>> adam.step()
-        >>> w
-        tensor([0.5, 0.5], requires_grad=True)
+    >>> from tinyattn.torch_names.optim import Adam
+    >>> w = ta.ones(2, requires_grad=True)
+    >>> adam = Adam(params=[w], lr=0.5, fused=False)
+    >>> (w * w).sum().backward()
+    >>> adam.step()
+    >>> w
+    tensor([0.5, 0.5], requires_grad=True)
     """
 
-    def __init__(self, params: Any, *settings: Any, amsgrad: bool = False, **named: Any) -> None:
+    def __init__(self, params: Any, *settings: Any, **named: Any) -> None:
         super().__init__(params, *settings, **without_ways(named))
-        if amsgrad:
-            self.slots = (*MOMENTS, "largest")  # type: ignore[assignment]
-
-    def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        if self.slots == MOMENTS:
-            return super().update_all(updates)
-        if backend.capturing.step is not None:
-            raise GraphError("Adam with amsgrad cannot be captured as a CUDA graph")
-        optim.Optimizer.update_all(self, updates)
-
-    def update(self, i: int, parameter: Array, grad: Array) -> None:
-        step = self.numbers(i)
-        m, v, largest = (self.slot(name, i, parameter) for name in self.slots)
-        grad = grad.astype(m.dtype, copy=False)  # small squares are 0 in float16
-        if self.decoupled:
-            parameter *= 1 - step.rate * step.decay
-        else:
-            grad = grad + step.decay * parameter
-        m += (1 - step.beta1) * (grad - m)
-        v += (1 - step.beta2) * (grad * grad - v)
-        largest[...] = namespace(v).maximum(largest, v)
-        root = namespace(v).sqrt(largest / (1 - step.beta2**step.step)) + step.eps
-        parameter -= step.rate / (1 - step.beta1**step.step) * m / root
 
 
 class AdamW(Adam, optim.AdamW):
