@@ -31,6 +31,8 @@ from kernel_checks import (
     wide,
 )
 
+from tinyattn.kernels.visibility import of_padded
+
 if HAS_NUMBA:
     from tinyattn.kernels.cpu.compiler import jit
     from tinyattn.kernels.cpu.row_functions import exp
@@ -362,3 +364,13 @@ def test_ignored_rows_may_hold_anything(dtype):
         assert losses[0] == 0
         assert_all_zero(back[0])
         assert np.isfinite(back).all()
+
+
+def test_a_limit_below_0_hides_its_row_and_changes_no_other():
+    """The zeros of the hidden keys would be written into the row before."""
+    x, grad = signed(rng_of(0), 2, 1, 2, 3, 6).astype(np.float32)
+    visibility = of_padded(x.shape, limits=np.array([[6, -9, 6]]))
+    weights = cpu.masked_softmax(x, visibility)
+    assert_close(weights, reference.masked_softmax(x, visibility), 1e-7)
+    found = cpu.masked_softmax_backward(grad, weights, visibility)
+    assert_close(found, reference.masked_softmax_backward(grad, weights, visibility), 1e-7)

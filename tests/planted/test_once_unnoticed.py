@@ -179,6 +179,15 @@ def test_float16_gradients_of_one_element_do_not_stall() -> None:
     assert x.grad.tolist() == [[0, 0], [0, 4096]]
 
 
+@pytest.mark.parametrize("width", [3, 400])  # the wide one has a kernel for few rows
+def test_a_product_of_float16_arrays_is_float16(width: int) -> None:
+    """A Tensor gets its dtype from the op. An array does not, and rules are called with arrays."""
+    x, y = np.ones((2, 1000), np.float16), np.ones((width, 1000), np.float16).T
+    found = ops.matmul(x, y)
+    assert found.dtype == np.float16
+    assert (found == 1000).all()
+
+
 def test_float16_products_do_not_stall() -> None:
     """A float16 that counts ones stops at 2,048."""
     ones = ta.ones(1, 4096, dtype=ta.float16)
