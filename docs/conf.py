@@ -191,13 +191,21 @@ class SearchInChinese(SearchEnglish):
     # It divides what a reader types, as `split` divides the pages; a word needs its pairs only.
     # Then it asks for one term at a time, because Sphinx does not require a term of fewer than
     # three signs where there is a longer one.
+    # Words of a question, such as "how" and "what is", and words that say no more, are left out,
+    # unless nothing else is there.
     js_splitter_code = r"""
-var splitQuery = (query) =>
-  (query.match(/[一-鿿]+|(?:(?![一-鿿])[\p{Letter}\p{Number}_])+/gu) || []).flatMap((word) =>
+const QUESTION = /如何|怎么样?|怎样|为什么|什么是|是什么|什么|的区别|的作用|机制|算法|方法|原理/g;
+
+var splitQuery = (query) => {
+  const bare = query.replace(QUESTION, " ");
+  const text = /[\p{Letter}\p{Number}]/u.test(bare) ? bare : query;
+  const words = text.match(/[一-鿿]+|(?:(?![一-鿿])[\p{Letter}\p{Number}_])+/gu) || [];
+  return words.flatMap((word) =>
     /^[一-鿿]{2}/.test(word)
       ? Array.from({ length: word.length - 1 }, (_, i) => word.substr(i, 2))
       : [word],
   );
+};
 
 const searchForTerms = Search.performTermsSearch;
 Search.performTermsSearch = (terms, excluded) =>

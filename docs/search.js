@@ -7,12 +7,14 @@ var Scorer = { term: 100, title: 60, section: 30, text: 40, objNameMatch: 0, obj
 // Lessons come before what is looked up, and before pages for lecturers.
 const LESS = { "course/index": 4, "course/glossary": 6, api: 20, components: 8, exam: 20, own_page: 15 };
 
-const stemsOf = (text) =>
-  new Set(
-    splitQuery(text.toLowerCase())
-      .filter((word) => !stopwords.has(word))
-      .map((word) => new Stemmer().stemWord(word)),
-  );
+const stemsOfTexts = new Map(); // they are asked for with every query
+const stemsOf = (text) => {
+  if (!stemsOfTexts.has(text)) {
+    const words = splitQuery(text.toLowerCase()).filter((word) => !stopwords.has(word));
+    stemsOfTexts.set(text, new Set(words.map((word) => new Stemmer().stemWord(word))));
+  }
+  return stemsOfTexts.get(text);
+};
 
 const pagesOf = (found) => (Array.isArray(found) ? found : found === undefined ? [] : [found]);
 
@@ -31,13 +33,58 @@ function pagesWith(stem) {
   return new Set(pages);
 }
 
-Search._performSearch = (query, searchTerms, excludedTerms) => {
+// The stems of titles and of the words for pages, and of two such words that are written as one.
+let written;
+
+function wordsOfTitles() {
+  if (written) return written;
+  const { alltitles, indexentries } = Search._index;
+  const known = new Set();
+  const joined = new Map();
+  for (const text of [...Object.keys(alltitles), ...Object.keys(indexentries)]) {
+    const words = splitQuery(text.toLowerCase());
+    const stems = words.map((word) => new Stemmer().stemWord(word));
+    stems.forEach((stem, i) => {
+      known.add(stem);
+      if (i) joined.set(new Stemmer().stemWord(words[i - 1] + words[i]), [stems[i - 1], stem]);
+    });
+  }
+  written = { known, joined };
+  return written;
+}
+
+// Ways to write the stems of a query. Titles have multi-head for multihead, softmax for soft max, and
+// backpropagation, which begins with backprop.
+function waysToWrite(query, searchTerms) {
+  const { known, joined } = wordsOfTitles();
+  const first = new Set();
+  for (const term of searchTerms) {
+    const longer = term.length > 6 ? [...known].filter((x) => x.startsWith(term)) : [];
+    const others = joined.get(term) ?? (longer.length ? longer : [term]);
+    for (const stem of known.has(term) ? [term] : others) first.add(stem);
+  }
+  const ways = [first];
+  if ([...searchTerms].every((term) => pagesWith(term).size)) ways.push(searchTerms);
+  const words = splitQuery(query.toLowerCase());
+  words.slice(1).forEach((word, i) => {
+    const pair = [words[i], word];
+    const [left, right, both] = [...pair, pair.join("")].map((x) => new Stemmer().stemWord(x));
+    if (/^[a-z]+$/.test(both) && known.has(both))
+      ways.push(new Set([both, ...[...first].filter((x) => x !== left && x !== right)]));
+  });
+  return ways;
+}
+
+// The pages for these stems, as results of the search.
+function pagesFor(stems, excluded) {
   const { docnames, filenames, titles, alltitles, indexentries } = Search._index;
-  const having = new Map([...searchTerms].map((stem) => [stem, pagesWith(stem)]));
-  // A rare word says more about what is looked for; one that no page has says nothing.
+  const having = new Map([...stems].map((stem) => [stem, pagesWith(stem)]));
+  // A rare word says more about what is looked for; one that no page has says nothing, and one that
+  // no title has says less.
+  const { known } = wordsOfTitles();
   const worth = (stem) => {
     const count = having.get(stem).size;
-    return count ? Math.log(1 + docnames.length / count) : 0;
+    return count ? Math.log(1 + docnames.length / count) * (known.has(stem) ? 1 : 0.5) : 0;
   };
   const sum = (stems) => [...stems].reduce((all, stem) => all + worth(stem), 0);
   const all = sum(having.keys());
@@ -52,7 +99,6 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
   const strength = (page, stem) =>
     (1 + Math.min(3, Math.log2(1 + (OFTEN[docnames[page]]?.[stem] ?? 0)) / 2)) / 4;
 
-  const excluded = new Set([...excludedTerms].flatMap((stem) => [...pagesWith(stem)]));
   const found = docnames.map(() => ({ term: 0, title: 0, section: 0, text: 0, anchor: "" }));
   const improve = (page, part, value, anchor = "") => {
     if (value <= found[page][part]) return;
@@ -68,12 +114,14 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
   for (const [stem, pages] of having)
     for (const page of pages) found[page].text += all && (worth(stem) / all) * strength(page, stem);
 
-  const hasAll = (page) => [...having.values()].every((pages) => !pages.size || pages.has(page));
-  const anyHasAll = all > 0 && docnames.some((_, page) => hasAll(page));
+  // How much of the query a page has. Half of the best is enough, because a question has words, such
+  // as "explained", that its answer has not.
+  const share = docnames.map((_, page) => sum([...stems].filter((x) => having.get(x).has(page))));
+  const least = Math.max(...share) / 2;
   const results = [];
   found.forEach((parts, page) => {
-    const isNamed = Math.max(parts.term, parts.title, parts.section) > 0.45;
-    if (excluded.has(page) || !parts.text || (anyHasAll && !hasAll(page) && !isNamed)) return;
+    const isNamed = Math.max(parts.term, parts.title, parts.section) > 0.25;
+    if (excluded.has(page) || !parts.text || (share[page] < least && !isNamed)) return;
     const score = ["term", "title", "section", "text"].reduce((s, x) => s + Scorer[x] * parts[x], 0);
     const name = docnames[page];
     const isSection = parts.section > parts.title && parts.section > 0.5;
@@ -83,14 +131,28 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
       name, title, anchor, null, score - (LESS[name] ?? 0), filenames[page], SearchResultKind.text,
     ]);
   });
+  return results;
+}
+
+Search._performSearch = (query, searchTerms, excludedTerms) => {
+  const american = query.replace(/isation/gi, "ization"); // as the pages write
+  if (american !== query) searchTerms = stemsOf(american);
+  const excluded = new Set([...excludedTerms].flatMap((stem) => [...pagesWith(stem)]));
+  const best = new Map();
+  for (const stems of waysToWrite(query, searchTerms))
+    for (const result of pagesFor(stems, excluded))
+      if (!(best.get(result[0])?.[4] >= result[4])) best.set(result[0], result);
+  const results = [...best.values()];
   // The name of a function or a class, such as clip_grad_norm_, is in the reference.
+  const isOneWord = [...searchTerms].filter((term) => pagesWith(term).size).length === 1;
   for (const word of new Set(query.toLowerCase().trim().split(/\s+/))) {
     const term = word.split(".").at(-1); // F.masked_softmax is tinyattn.functional.masked_softmax
     for (const result of term ? Search.performObjectSearch(term, new Set([term])) : []) {
       const isWhole = result[1].toLowerCase().split(".").at(-1) === term;
       const isCode = /[_.]/.test(word);
       if (!isWhole && !isCode) continue;
-      result[4] = isWhole && isCode ? 200 : isWhole ? 15 : 5;
+      // Words of a question, such as mean, are names of functions too.
+      result[4] = isWhole && isCode ? 200 : isWhole && isOneWord ? 15 : 5;
       results.push(result);
     }
   }

@@ -15,6 +15,11 @@ looked into, not run:
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # Ctrl-C while modules are imported ends the program without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import importlib.util
 import sys
@@ -22,6 +27,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import printing
 
@@ -54,6 +60,7 @@ def number_in(
             raise argparse.ArgumentTypeError(f"must be {begin} and at most {most}, got {text}")
         return value
 
+    parsed.__name__ = kind.__name__  # for the message about what is no number
     return parsed
 
 
@@ -89,20 +96,21 @@ def loaded(options: argparse.Namespace) -> ta.models.CausalLM:
             model = ta.models.CausalLM.from_gguf(path, None if options.gguf else SHA256)
         else:
             sys.exit(f"examples/chat.py {ADVICE}")
-    except (OSError, ta.errors.CheckpointError) as error:
+    except (OSError, ImportError, ta.errors.CheckpointError) as error:
         sys.exit(str(error))
     return model.quantize("int8") if options.int8 else model
 
 
-def show(pieces: Generator[str, None, None]) -> None:
+def show(pieces: Generator[str, None, None], tokenizer: Any) -> None:
     """Print the answer as it comes, and how fast; Ctrl-C stops it."""
-    number, begin = 0, time.perf_counter()
+    answer, begin = "", time.perf_counter()
     with suppress(KeyboardInterrupt), closing(pieces):
         for piece in pieces:
             print(piece, end="", flush=True)
-            number += 1
+            answer += piece
     seconds = time.perf_counter() - begin
-    print(f"\n({number} pieces, {number / seconds:.1f} a second)", file=sys.stderr)
+    number = len(tokenizer.encode(answer, add_special_tokens=False).ids)
+    print(f"\n({number} tokens, {number / seconds:.1f} a second)", file=sys.stderr)
 
 
 def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
@@ -117,7 +125,7 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
                 sys.exit(said)
             print(said, file=sys.stderr)
         elif question.strip():
-            show(conversation.ask(question))
+            show(conversation.ask(question), model.tokenizer)
         if conversation.dropped:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
         if options.prompt is not None:
@@ -135,5 +143,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     printing.in_any_encoding()
     main()

@@ -69,7 +69,8 @@ def or_formula(formula: Any, kernel: Any) -> Callable[..., Any]:
     """The kernel; the formula for what it leaves."""
 
     def computed(*arguments: Any, **options: Any) -> Any:
-        out = kernel(*arguments, **options)
+        first = (formula,) if getattr(kernel, "takes_formula", False) else ()
+        out = kernel(*first, *arguments, **options)
         return formula(*arguments, **options) if out is NotImplemented else out
 
     return computed

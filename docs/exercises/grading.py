@@ -276,6 +276,10 @@ def hint_at(error: Exception) -> str:
         return say("; np.diag and np.outer are for one row: here are many, so use sums of rows")
     if "lengths" in line:
         return say("; lengths (B,) need axes: write lengths[:, None, None]")
+    if len(first) == len(second) == 2 and first == second[::-1]:
+        return say("; one has the shape of the other's transpose: is a .T missing, or too many?")
+    if len(first) == len(second) == 2 and first[1] == second[0] and re.search(r"\w \* \w", line):
+        return say("; * multiplies number by number: the product of matrices is A @ B")
     if len(first) == len(second) == 2 and first[1] == second[1]:
         found = re.search(r"(\w+) [-+*/] \w+", line)
         name = found[1] if found else "a"

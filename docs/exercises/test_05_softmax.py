@@ -21,6 +21,10 @@ def test_rows_sum_to_1() -> None:
     expect(
         not close(out, right(-x)), "the largest score gets the smallest weight: exp(x), not exp(-x)"
     )
+    expect(
+        close(out.sum(-1), np.ones(3)) or not close(out.sum(-1), np.ones(3), 1e-3),
+        "the weights of a row sum to nearly 1: add no small number to their sum",
+    )
     expect(close(out.sum(-1), np.ones(3)), "the weights of a row do not sum to 1")
     expect(
         close(out, right(x)),
@@ -39,7 +43,10 @@ def test_any_scores() -> None:
         np.isfinite(out[1]).all(),
         "scores of -1000 give nan: subtract the maximum of each row, not that of the array",
     )
-    expect(close(out[1], [0.7310586, 0.2689414]), "a row far below 0 has wrong weights")
+    expect(
+        close(out[1], [0.7310586, 0.2689414]),
+        "a row far below 0 has wrong weights: subtract the maximum, do not clip",
+    )
     far = run(yours.softmax, np.array([900.0, -900.0, -900.0]))
     expect(
         np.isfinite(far).all(),

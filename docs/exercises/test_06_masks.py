@@ -13,6 +13,11 @@ def test_padding() -> None:
     expect(found.dtype == bool, f"a mask holds booleans, yours {found.dtype}")
     right = np.tri(4, dtype=bool) & (np.arange(4) < np.array([2, 4, 0])[:, None])[:, None]
     expect((found == right).any(), "the mask is inverted: True means visible")
+    either = np.tri(4, dtype=bool) | (np.arange(4) < np.array([2, 4, 0])[:, None])[:, None]
+    expect(
+        not np.array_equal(found, either),
+        "a key is visible where one of the two is true: both must be, so write & and not |",
+    )
     expect(
         not found[0, 2, 2] or found[0, 3, 3],
         "key 2 of a sample of length 2 is visible: keys count from 0, so k < length, not <=",
@@ -62,9 +67,19 @@ def test_weights() -> None:
         not close(found, everywhere * visible),
         "invisible keys get 0 after softmax: hide them before it, so that the others sum to 1",
     )
-    expect(close(found[~visible], np.zeros((~visible).sum())), "an invisible key has weight")
+    at_zero = np.exp(scores * visible)
     expect(
-        close(np.sum(found, -1), np.ones((2, 3))),
+        not close(found, at_zero / at_zero.sum(-1, keepdims=True)),
+        "a score of 0 hides nothing, because exp(0) = 1: an invisible key needs the score -np.inf",
+    )
+    expect(close(found[~visible], np.zeros((~visible).sum())), "an invisible key has weight")
+    total = np.sum(found, -1)
+    expect(
+        close(total, np.ones((2, 3))) or not close(total, np.ones((2, 3)), 1e-3),
+        "the weights of a row sum to nearly 1: add no small number to their sum",
+    )
+    expect(
+        close(total, np.ones((2, 3))),
         "the visible weights of a row do not sum to 1: sum over the last axis",
     )
     expect(close(found, e / e.sum(-1, keepdims=True)), "visible weights are not their softmax")
@@ -81,6 +96,8 @@ def test_invisible_scores_have_no_influence() -> None:
     visible = np.array([True, True, False])
     for score, name in ((np.nan, "NaN"), (np.inf, "inf"), (1e5, "100,000")):
         found = run(yours.masked_softmax, np.array([0.0, 0.0, score]), visible)
+        if not close(found, [0.5, 0.5, 0.0]):
+            needs(test_weights)
         expect(close(found, [0.5, 0.5, 0.0]), f"an invisible score of {name} has influence")
     below = run(yours.masked_softmax, np.array([-800.0, -800.0, 0.0]), visible)
     expect(
@@ -103,11 +120,14 @@ def test_rows_far_apart() -> None:
     rows = np.array([[0.0, -1000.0], [1000.0, -2000.0]])
     scores = np.array([1.0, 2.0, 3.0]) + rows[..., None]
     found = run(yours.masked_softmax, scores, np.broadcast_to([True, True, False], scores.shape))
+    right = np.broadcast_to([0.26894142, 0.73105858, 0], scores.shape)
+    if not close(found, right):
+        needs(test_weights)
     expect(
         np.isfinite(found[1, 0]).all(), "a visible score of 1000 gives nan: subtract the maximum"
     )
     expect(
-        close(found, np.broadcast_to([0.26894142, 0.73105858, 0], scores.shape)),
+        close(found, right),
         "a row with scores far below those of another row gets wrong weights: subtract the maximum "
         "of each row, not that of the array",
     )

@@ -21,6 +21,11 @@ def test_rows() -> None:
         np.shape(found) == (3, 4), f"layer_norm of (3, 4) has shape (3, 4), not {np.shape(found)}"
     )
     expect(not close(found.mean(0), np.zeros(4)), "columns have mean 0: take the mean of each row")
+    ratio = found / (x - x.mean())
+    expect(
+        not close(ratio, np.repeat(ratio[:, :1], 4, axis=1)),
+        "the mean is that of the whole array: take that of each row",
+    )
     expect(close(found.mean(-1), np.zeros(3)), "the rows of the result do not have mean 0")
     spread = found.std(-1)
     expect(
@@ -106,6 +111,8 @@ def test_backward() -> None:
         for a, b in ((other, other), (other, y), (y, other)):
             along = a * (grad * b).mean(-1, keepdims=True)
             expect(not close(found, (grad - ones - along) / sigma), sentence)
+    without_y = (grad - ones - (grad * y).mean(-1, keepdims=True)) / sigma
+    expect(not close(found, without_y), "mean(grad * y) lacks its factor: subtract y times it")
     along_ones = np.abs(found.sum(-1)).max()
     expect(
         along_ones < 1e-9, "the gradient points along ones: subtract the mean of grad in each row"

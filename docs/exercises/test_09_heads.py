@@ -129,6 +129,8 @@ def test_attention() -> None:
         not close(found, one_head_after_the_other(matrices=(W_q, W_q, W_v)) @ W_o.T),
         "the keys are projected by W_q, not by W_k",
     )
+    swapped = one_head_after_the_other((queries, keys, values), (W_q, W_k, W_k))
+    expect(not close(found, swapped @ W_o.T), "the values are projected by W_k, not by W_v")
     for W in (W_v, W_k):
         wrong = one_head_after_the_other((queries, keys, keys), (W_q, W_k, W))
         expect(

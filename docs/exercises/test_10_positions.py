@@ -37,13 +37,14 @@ def test_sinusoids() -> None:
     expect(not close(found, halves), "sines and cosines alternate; yours are two halves")
     exchanged = right.reshape(7, 3, 2)[..., ::-1].reshape(7, 6)
     expect(not close(found, exchanged), "even columns are sines, odd columns are cosines")
-    columns = np.arange(7)[:, None] / 10000.0 ** (2 * np.arange(6) / 6)
-    columns = np.where(np.arange(6) % 2, np.cos(columns), np.sin(columns))
-    expect(
-        not close(found, columns),
-        "the exponent is 2j / width with j the number of the pair, not that of the column: both "
-        "columns of a pair have one rate",
-    )
+    for factor in (1, 2):
+        columns = np.arange(7)[:, None] / 10000.0 ** (factor * np.arange(6) / 6)
+        columns = np.where(np.arange(6) % 2, np.cos(columns), np.sin(columns))
+        expect(
+            not close(found, columns),
+            "the exponent is 2j / width with j the number of the pair, not that of the column: "
+            "both columns of a pair have one rate",
+        )
     expect(not close(found, table(8, 6)[1:]), "positions begin at 1: the first row is that of 0")
     pairs = np.repeat(np.arange(3), 2)
     for power, sentence in (
@@ -109,7 +110,16 @@ def test_rotary() -> None:
         not close(found, mixed),
         "pairs are (j, j + d / 2), and stand beside each other afterwards: take (2j, 2j + 1)",
     )
-    expect(close(found[0], x[0]), "a row at position 0 is not turned")
+    expect(
+        not close(found, x + table(51, 6)[positions]),
+        "rotary adds the table of positions to x: it turns the pairs of x, and adds nothing",
+    )
+    expect(
+        not close(found[0], x[0] * np.tile([1, -1], 3)),
+        "the second number of a pair has the wrong sign: a turn of (a, b) gives "
+        "(a cos - b sin, a sin + b cos)",
+    )
+    expect(close(found[0], x[0]), "a row at position 0 must stay as it is: its angle is 0")
     lengths = [(a.reshape(4, 3, 2) ** 2).sum(-1) for a in (found, x)]
     expect(close(*lengths), "a turn keeps the length of each pair (2j, 2j + 1); yours does not")
     expect(not close(found, turned(x, -positions)), "the pairs turn with the clock")

@@ -1,7 +1,7 @@
 """Grades exercise 14."""
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, needs, run
 
 yours = exercise("ex_14_decoder")
 rng = np.random.default_rng(14)
@@ -35,6 +35,7 @@ def test_the_target_is_the_next_id() -> None:
     )
     expect(not close(found, right.sum()), "the loss is a sum: take the mean")
     expect(not close(found, -right.mean()), "the loss is negative: it is the mean of -log p")
+    expect(not close(found, right.mean() / np.log(2)), "the loss is in bits: np.log, not np.log2")
     expect(close(found, right.mean()), "the loss is not the mean of -log p(next id)")
 
 
@@ -42,6 +43,8 @@ def test_padding_is_left_out() -> None:
     ids = np.array([[1, 4, 2, 0, 0], [1, 3, 5, 4, 2]])
     found = run(yours.next_token_loss, LOGITS, ids, 0)
     losses, counted = minus_logs(LOGITS[:, :-1], ids[:, 1:]), ids[:, 1:] != 0
+    if not close(found, losses[counted].mean()):
+        needs(test_the_target_is_the_next_id)
     expect(not close(found, losses.mean()), "a position whose next id is padding is in the mean")
     expect(
         not close(found, (losses * counted).mean()),
@@ -50,6 +53,11 @@ def test_padding_is_left_out() -> None:
     expect(
         not close(found, losses[ids[:, :-1] != 0].mean()),
         "left out where the id that is read is padding: leave out where the next id is",
+    )
+    samples = (losses * counted).sum(1) / counted.sum(1)
+    expect(
+        not close(found, samples.mean()),
+        "the mean is that of the samples' means: take one mean of all positions that count",
     )
     expect(close(found, losses[counted].mean()), "with padding the loss is wrong")
     ids = np.array([[0, 0, 1, 4, 2], [1, 3, 5, 4, 2]])
@@ -71,6 +79,8 @@ def test_large_scores() -> None:
     x = LOGITS[:, :-1] * 1000
     x -= x.max(-1, keepdims=True)
     right = np.log(np.exp(x).sum(-1)) - np.take_along_axis(x, IDS[:, 1:, None], -1)[..., 0]
+    if not close(found, right.mean()):
+        needs(test_the_target_is_the_next_id)
     expect(
         close(found, right.mean()),
         f"large scores give {found}: log p is x - max - log(sum(exp(x - max)))",
@@ -98,6 +108,12 @@ def test_no_position_sees_a_later_one() -> None:
     q, k, v = rng.standard_normal((3, 2, 4, 3))
     before = attend(q, k, v)
     expect(np.shape(before) == v.shape, f"v {v.shape} gives {v.shape}, not {np.shape(before)}")
+    e = np.exp(q @ k.swapaxes(1, 2) / 3**0.5 * np.tri(4))
+    expect(
+        not close(before, e / e.sum(-1, keepdims=True) @ v),
+        "the scores of later positions are 0, which hides nothing, because exp(0) = 1: set them to "
+        "-np.inf",
+    )
     expect(np.isfinite(before[:, 0]).all(), "position 0 sees nothing: t sees 0 to t, itself too")
     k[:, 2:], v[:, 2:] = 5.0, -7.0
     moved = attend(q, k, v)
@@ -124,6 +140,10 @@ def test_attention() -> None:
     expect(not close(found, reference(q, k, v, 1.0)), "scores are not divided by sqrt(d)")
     expect(
         not close(found, reference(q, k, v, 1 / 3)), "the scores are divided by d, not by sqrt(d)"
+    )
+    expect(
+        not close(found, reference(q, k, v, 5**-0.5)),
+        "the scores are divided by the root of the width of v: d is the width of q and k",
     )
     expect(close(found, reference(q, k, v, 3**-0.5)), "the output is not that of causal attention")
     large = attend(100 * q, 100 * k, v)
@@ -172,6 +192,7 @@ def test_only_the_likeliest_are_drawn() -> None:
     expect(greedy[0] != 1, "k=1 gives id 0, the place among the k: return the id of logits")
     expect(greedy[3] == 1, "k=1 must give the likeliest id, whatever u is")
     found = drawn(logits, 3, 1.0)
+    expect(np.count_nonzero(found) > 1, "k=3 gives the same id for each u: the id must depend on u")
     expect(not found[[0, 2]].any(), "an id is drawn that is not among the k likeliest")
     expect(found[[1, 3, 4]].all(), "one of the k likeliest ids is never drawn")
 
@@ -180,6 +201,8 @@ def test_how_often() -> None:
     logits = np.array([0.0, 1.5, -1.0, 2.0, 0.5])
     for k, temperature in ((5, 1.0), (3, 1.0), (5, 0.5), (3, 2.0)):
         found = drawn(logits, k, temperature)
+        if not close(found, chances(logits, k, temperature), 2e-3):
+            needs(test_only_the_likeliest_are_drawn)
         inverse = chances(logits, k, 1 / temperature)
         if temperature != 1:
             expect(not close(found, inverse, 2e-3), "divide the scores by temperature")
@@ -194,12 +217,16 @@ def test_how_often() -> None:
 
 def test_u_is_0() -> None:
     found = run(yours.draw_top_k, np.array([-5.0, 3.0, 2.0]), 2, 1.0, 0.0)
+    if found == 0:
+        needs(test_only_the_likeliest_are_drawn)
     expect(found != 0, f"u = 0 draws id {found} of probability 0: more than u, not u or more")
 
 
 def test_the_order_of_ids() -> None:
     logits = np.log([0.1, 0.5, 0.4])
     found = [run(yours.draw_top_k, logits, 3, 1.0, u) for u in (0.05, 0.3, 0.8)]
+    if found != [0, 1, 2]:
+        needs(test_only_the_likeliest_are_drawn)
     expect(
         found == [0, 1, 2],
         f"p = 0.1, 0.5, 0.4 and u = 0.05, 0.3, 0.8 give the ids 0, 1, 2, not {found}: add up in "
@@ -209,6 +236,8 @@ def test_the_order_of_ids() -> None:
 
 def test_equal_scores() -> None:
     found = np.count_nonzero(drawn(np.array([1.0, 2.0, 1.0, 1.0, 0.0]), 2, 1.0))
+    if found != 2:
+        needs(test_only_the_likeliest_are_drawn)
     expect(
         found == 2,
         f"k=2 draws {found} different ids where several scores are equal: take k ids, not all ids "
@@ -233,6 +262,8 @@ def test_u_just_below_1() -> None:
 def test_large_scores_are_drawn() -> None:
     logits = np.array([0.0, 2000.0, 1999.0])
     found = {run(yours.draw_top_k, logits.copy(), 2, 1.0, u) for u in (0.1, 0.9)}
+    if found != {1, 2}:
+        needs(test_only_the_likeliest_are_drawn)
     expect(found == {1, 2}, "scores of 2000 are drawn wrongly: subtract the maximum before exp")
 
 

@@ -196,6 +196,17 @@ def test_the_first_screen_of_the_readme_has_code_and_where_to_begin():
         assert len(lines) <= 120
 
 
+def test_each_row_of_the_first_screen_says_how_long_it_takes_and_what_to_install():
+    for name in ("README.md", "README_zh.md"):
+        lines = (ROOT / name).read_text("utf-8").splitlines()
+        rows = [line.strip("| ").split(" | ") for line in lines[:40] if line.startswith("| ")][2:]
+        assert all(len(row) == 3 and all(row) for row in rows), rows
+        for _, begin, _ in rows:
+            commands = re.findall("`(.*?)`", begin)
+            needs = any(x.startswith(("python ", "pytest ")) for x in commands)
+            assert not needs or commands[0].startswith("pip install"), begin
+
+
 def test_readme_has_the_two_commands():
     commands = re.search(
         r"## Two commands.*?```bash\n(.*?)```",

@@ -109,7 +109,7 @@ def test_a_wrong_solution_is_told_why(
             "08_layer_norm",
             "    variance = (centred**2).mean(axis=-1, keepdims=True)",
             "    centred, variance = x - x.mean(), x.var()",
-            "do not have mean 0",
+            "the mean is that of the whole array",
         ),
         (
             "08_layer_norm",
@@ -142,7 +142,7 @@ def test_a_wrong_solution_is_told_why(
         ),
         ("09_heads", " / np.sqrt(q.shape[-1])", "", "the scores are not divided by sqrt(d)"),
         ("09_heads", "queries @ W_q.T", "queries @ W_q", ".T is missing at W_q"),
-        ("09_heads", "values @ W_v.T", "values @ W_k.T", "is not that of small attentions"),
+        ("09_heads", "values @ W_v.T", "values @ W_k.T", "projected by W_k, not by W_v"),
         ("11_encoder", "(y, y, y, mask=mask)", "(y, y, x, mask=mask)", 'norm="pre" is not'),
         ("11_encoder", "(x, x, x, mask=mask)", "(x, x, x)", 'norm="post": padding has influence'),
         ("12_training_loop", "sum(count(targets) for", "sum(len(targets) for", "13 positions"),

@@ -87,6 +87,31 @@ def test_words_that_no_page_has_find_nothing_or_the_rest(search):
     assert find("qqqq dropout") == find("dropout")
 
 
+def test_words_may_be_joined_parted_or_cut_short(search):
+    language, find = search
+    if language == "en":
+        same = {
+            "multihead": "multi-head",
+            "feedforward network": "feed-forward network",
+            "bytepair encoding": "byte-pair encoding",
+            "soft max": "softmax",
+            "back propagation": "backpropagation",
+            "backpropag": "backpropagation",
+        }
+        wrong = {
+            word: find(word) for word, right in same.items() if find(word)[:1] != find(right)[:1]
+        }
+        assert not wrong
+
+
+def test_words_of_a_question_that_its_answer_lacks_hide_no_page(search):
+    language, find = search
+    if language == "en":
+        assert find("positional encoding explained to a beginner")[0] == "course/10_positions"
+        assert find("dropout at inference")[0] == "course/08_layer_norm"
+        assert find("how to mask padding tokens")[0] == "course/06_masks"
+
+
 def test_words_of_the_search_belong_to_pages():
     pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
     assert WORDS.keys() <= pages

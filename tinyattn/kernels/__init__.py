@@ -5,9 +5,9 @@ kernels, for NumPy's arrays of float32 and float64, and for CuPy's arrays:
 
     @with_kernels(cpu="softmax.softmax_backward", cuda="softmax.softmax_backward")
 
-A kernel takes the arguments of its formula. It returns NotImplemented for what it does not take,
-and the formula computes that. Without Numba the formula computes everything on the CPU, with
-TINYATTN_JIT=0 in the environment everywhere.
+A kernel takes the arguments of its formula, and first the formula itself if it `takes_formula`. It
+returns NotImplemented for what it does not take, and the formula computes that. Without Numba the
+formula computes everything on the CPU, with TINYATTN_JIT=0 in the environment everywhere.
 
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for
@@ -25,7 +25,7 @@ TINYATTN_JIT=0 in the environment everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -60,7 +60,9 @@ def with_kernels(
     def decorate(formula: Formula) -> Formula:
         @cache
         def on_cpu() -> Any:
-            return None if cpu is None else cpu_kernel(cpu)
+            kernel = None if cpu is None else cpu_kernel(cpu)
+            takes_formula = getattr(kernel, "takes_formula", False)
+            return partial(kernel, formula) if kernel and takes_formula else kernel
 
         @cache
         def on_cuda() -> Any:

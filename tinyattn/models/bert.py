@@ -71,7 +71,6 @@ OPTIONAL = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_pr
 KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model_type", *SIZES, "pad_token_id", *OPTIONAL, *NOTES.split()), ()),
     **{name: (value,) for name, value in REQUIRED.items()},
-    **dict.fromkeys(("pruned_heads", "quantization_config"), (None, {})),
     "hidden_act": tuple(ACTIVATIONS),
 }
 # In some files, and of no influence on the hidden states.
@@ -233,7 +232,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         sizes = [name for name in SIZES if name != "type_vocab_size"]
     defaults: dict[str, Any] = REQUIRED | {"model_type": "bert"}
     defaults["pad_token_id"] = 1 if kind in ("roberta", "xlm-roberta") else 0
-    config = defaults | config
+    # null says nothing, but of padding.
+    config = defaults | {k: x for k, x in config.items() if x is not None or k == "pad_token_id"}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN)
     if missing := [name for name in (*sizes, "hidden_act") if name not in config]:

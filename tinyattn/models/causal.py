@@ -31,6 +31,7 @@ from ..training.atomic_write import write_atomically
 from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
+from .bert import ACTIVATIONS
 from .chat import Conversation, chat_prompt
 from .int8 import quantize
 from .published import (
@@ -43,7 +44,9 @@ from .published import (
     read_folder,
 )
 from .settings import is_there, naming, write_json
-from .tokenizer_files import TOKENIZER, read_tokenizer_json
+from .tokenizer_files import TOKENIZER
+
+RATES = "rope_freqs.weight"  # of a GGUF file: divisors of the rates of rotation
 
 
 class CausalLM(Published):
@@ -207,8 +210,8 @@ class CausalLM(Published):
         if self._new_tokenizer is None:
             raise ValueError(
                 "this model has no tokenizer, because no file with one was read: a folder needs "
-                "tokenizer.json. Of a tokenizer.model of SentencePiece transformers makes it, with "
-                "the package sentencepiece: "
+                "tokenizer.json. transformers makes it of other files, and of a tokenizer.model of "
+                "SentencePiece with the packages sentencepiece and protobuf: "
                 "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
             )
         self._tokenizer = self._tokenizer or self._new_tokenizer()
@@ -226,10 +229,10 @@ class CausalLM(Published):
 
     @property
     def end_ids(self) -> list[int]:
-        """The ids that end a text: those of the config, or that of the tokenizer's eos_token."""
-        word = self.special_words.get("eos_token")
-        ids = files.stops_of(self.config)
-        return ids or ([] if word is None else [self.tokenizer.token_to_id(word)])
+        """The ids that end a text: those of the config, and that of the tokenizer's eos_token."""
+        word, ids = self.special_words.get("eos_token"), files.stops_of(self.config)
+        own = self.tokenizer.token_to_id(word) if word and self._new_tokenizer else None
+        return ids if own is None or own in ids else [*ids, own]
 
     def generate_text(
         self, prompt: str, max_new_tokens: int = 256, **options: Any
@@ -274,13 +277,15 @@ class CausalLM(Published):
     ) -> Iterator[str]:
         """The text after ids, up to `end` ids in all."""
         start, shown, text, ends = len(ids), 0, "", self.end_ids
+        # A decoder of SentencePiece leaves out the space before the first word.
+        before = len(self.tokenizer.decode(ids[-1:]))
         while len(ids) < end:
             # A function, because `generate` would let the scores begin anew.
             longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
             ids = longer[0].tolist()
             if ids[-1] in ends:
                 break
-            text = self.tokenizer.decode(ids[start:])
+            text = self.tokenizer.decode(ids[start - 1 :])[before:]
             if found := [place for word in stop if (place := text.find(word)) >= 0]:
                 text = text[: min(found)]
                 break
@@ -321,12 +326,13 @@ class CausalLM(Published):
         """
         with gguf.opened(path) as file:
             check_sha256(Path(path), sha256)
+            divisors = file.array(RATES) if RATES in file.places else None
             with naming(Path(path)):
-                config = files.gguf_config(file.settings, "output.weight" not in file.places)
-                config = files.checked_config(config)
-            parts = parts_of(config, GGUF, len(file.places))
-            make = partial(cls, config)
-            model = filled(make, put_in_one_memory, parts, file.places, path, "header", file.array)
+                is_tied = "output.weight" not in file.places
+                config = files.gguf_config(file.settings, is_tied, divisors)
+            places = {name: place for name, place in file.places.items() if name != RATES}
+            make, parts = partial(cls, config), parts_of(config, GGUF, len(places))
+            model = filled(make, put_in_one_memory, parts, places, path, "header", file.array)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model.special_words = files.gguf_words(file.settings)
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
@@ -347,7 +353,7 @@ class CausalLM(Published):
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
-            model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
+            model._new_tokenizer = partial(files.folder_tokenizer, path)
         model.chat_template, model.special_words = files.chat_settings(Path(folder))
         return model
 
@@ -389,7 +395,8 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         attention.q_norm = nn.RMSNorm(head_dim, eps)
         attention.k_norm = nn.RMSNorm(head_dim, eps)
     if kind == "gpt2":
-        feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
+        activation = ACTIVATIONS[config["hidden_act"]]
+        feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, activation)
         return nn.EncoderLayer(width, attention, feed_forward, dropout, "pre", eps)
     swiglu = nn.SwiGLU(width, inner, 0.0, bias=has_bias["w_1"])
     return nn.EncoderLayer(width, attention, swiglu, dropout, "pre", eps, nn.RMSNorm)

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import nn
 from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
 from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
-from .tokenizer_files import TOKENIZER, tokenizers_package
+from .tokenizer_files import TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -51,31 +53,19 @@ FROM_GGUF, FROM_GPT2 = (
     for column in (GGUF, GPT2)
 )
 SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]
-FALSE = """
-add_cross_attention is_decoder reorder_and_upcast_attn rope_interleaved
-scale_attn_by_inverse_layer_idx
-"""
 # Read here, by the families that have them.
 READ = """
-attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
-rope_parameters rope_scaling sliding_window use_sliding_window
+attention_bias layer_types max_window_layers mlp_bias model_type no_rope_layer_interval
+no_rope_layers pad_token_id rope_parameters rope_scaling sliding_window use_sliding_window
 """
 # transformers has the last two in GPT-2 alone, and here every family has them. A config that does
 # not say them drops nothing, where transformers' GPT-2 takes 0.1.
 DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
-# Without influence here, as BERT's notes are: of other heads, of other programs.
-MORE_NOTES = """
-is_llama_config model_type n_ctx pad_token_id
-summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-"""
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
+    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split()), ()),
     **dict.fromkeys(DROPOUTS, ()),
-    **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
-    "pretraining_tp": (1,),
 }
-GELUS = tuple(name for name, ours in ACTIVATIONS.items() if ours == "gelu_tanh")
 
 
 def column_of(model_type: str) -> int:
@@ -100,7 +90,9 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
-    check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
+    check_known(
+        config, KNOWN | {"hidden_act": tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu",)}
+    )
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
     config["intermediate_size"] = config.get("intermediate_size", 4 * width)
@@ -224,6 +216,30 @@ def checked_ends(config: dict[str, Any]) -> list[int]:
     return stops_of(config)
 
 
+# Of a token that is added to a tokenizer: where it is found in a text, and as what.
+OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def folder_tokenizer(path: Path) -> Any:
+    """The tokenizer of a folder, with the tokens that tokenizer_config.json adds.
+
+    It neither pads nor cuts, whatever tokenizer.json says, because texts come one at a time.
+    """
+    tokenizer, config = read_tokenizer_json(path.read_bytes()), path.with_name(TOKENIZER[1])
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    settings = read_json(config) if is_there(config) else {}
+    with naming(config):
+        added = check_kind("added_tokens_decoder", settings.get("added_tokens_decoder", {}), dict)
+        for id in sorted(added, key=int):
+            token = check_kind(f"token {id}", added[id], dict)
+            word = check_kind(f"the content of token {id}", token.get("content"), str)
+            if tokenizer.token_to_id(word) is None:
+                given = {name: bool(token.get(name)) for name in OPTIONS}
+                tokenizer.add_tokens([tokenizers_package().AddedToken(word, **given)])
+    return tokenizer
+
+
 def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
     """The template of a chat, and the words that it uses, of a folder with a tokenizer."""
     path = folder / TOKENIZER[1]
@@ -234,7 +250,8 @@ def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
             named = {check_kind("a template", one, dict).get("name"): one for one in template}
         template = named.get("default", {}).get("template")
     if is_there(file := folder / "chat_template.jinja"):
-        template = file.read_text(encoding="utf-8")
+        with naming(file):
+            template = file.read_text(encoding="utf-8")
     words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
     with naming(path):
         for name, word in words.items():
@@ -254,7 +271,12 @@ SCALING_IN_GGUF = {
     "rope.scaling.attn_factor": "attention_factor",
     "rope.scaling.finetuned": "finetuned",
 }
-CONTROL, OWN = 3, 4  # types of tokens in GGUF files: control, and added by users
+# The scaling of Llama 3.1 to 3.2, and the ids that end a text or a turn, in GGUF files.
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 8192}
+ENDS = ("eos", "eot", "eom")
+# Types of tokens in GGUF files: usual, for what is unknown, control, and added by users.
+USUAL, UNKNOWN, CONTROL, OWN = range(1, 5)
 
 
 def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
@@ -265,8 +287,13 @@ def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
     return {name: word for name, word in found.items() if word is not None}
 
 
-def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
-    """The config that the settings of a GGUF file say."""
+def gguf_config(
+    settings: dict[str, Any], is_tied: bool, divisors: np.ndarray | None = None
+) -> dict[str, Any]:
+    """The checked config that the settings of a GGUF file say.
+
+    divisors: of the rates of rotation, which is what such a file has of the scaling of Llama 3.1.
+    """
     kind = settings.get("general.architecture")
     if kind not in IN_GGUF:
         raise ValueError(
@@ -292,8 +319,18 @@ def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
         config["vocab_size"] = len(settings.get("tokenizer.ggml.tokens", ()))
     if scaling.get("rope_type", "none") != "none":
         config["rope_scaling"] = scaling
-    ids = ("bos_token_id", "eos_token_id")
-    return config | {name: settings.get(f"tokenizer.ggml.{name}") for name in ids}
+    ids = {name: settings.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", *ENDS)}
+    config["bos_token_id"] = ids["bos"]
+    config["eos_token_id"] = [ids[name] for name in ENDS if ids[name] is not None]
+    if divisors is None:
+        return checked_config(config)
+    config.setdefault("rope_scaling", LLAMA3 | {"factor": float(divisors.max())})
+    config = checked_config(config)
+    plain = nn.RotaryEmbedding(config["head_dim"], config["rope_theta"]).rates
+    rates = rotary_of(config).rates
+    if divisors.shape != rates.shape or not np.allclose(rates * divisors, plain, 1e-4):
+        raise ValueError(f"rope_freqs.weight is another scaling than {config['rope_scaling']}")
+    return config
 
 
 def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
@@ -303,10 +340,10 @@ def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str
         for key, value in state.items()
         if not key.endswith(IGNORED)
     }
-    head = used.pop("lm_head.weight", None) if is_tied else None
-    words = used.get("model.embed_tokens.weight", used.get("wte.weight"))
-    if head is not None and words is not None:
-        check_tied(head, "lm_head.weight", words, path)
+    if is_tied:
+        for words in ("model.embed_tokens.weight", "wte.weight"):
+            check_tied(used, "lm_head.weight", words, path)
+        used.pop("lm_head.weight", None)
     return used
 
 
@@ -325,43 +362,77 @@ LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 SPACES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CUTS = {
     "smollm": None,  # digits alone, and then as GPT-2
-    "qwen2": LETTERS + r"\p{N}" + SPACES,
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), LETTERS + r"\p{N}" + SPACES),
     "llama-bpe": LETTERS + r"\p{N}{1,3}" + SPACES,
 }
 
 
 def gguf_tokenizer(settings: dict[str, Any]) -> Any:
-    """The tokenizer of a GGUF file: byte-level BPE."""
+    """The tokenizer of a GGUF file: BPE of bytes, or that of SentencePiece, as Llama 2 has it."""
     kind, cut = (settings.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
-    if kind != "gpt2" or cut not in CUTS:
+    if kind != "llama" and (kind != "gpt2" or cut not in CUTS):
         raise ValueError(
-            f"tokenizer.ggml.model must be gpt2 and pre one of {list(CUTS)}, got {[kind, cut]}"
+            f"tokenizer.ggml.model must be llama, or gpt2 with pre one of {list(CUTS)}, got "
+            f"{[kind, cut]}: give the model another one by model.tokenizer = ..."
         )
-    words, merges, types = (
+    words, types = (
         check_kind(f"tokenizer.ggml.{name}", settings.get(f"tokenizer.ggml.{name}"), list)
-        for name in ("tokens", "merges", "token_type")
+        for name in ("tokens", "token_type")
     )
-    package = tokenizers_package()
+    package, ids = tokenizers_package(), {word: i for i, word in enumerate(words)}
+    if kind == "llama":
+        tokenizer = sentencepiece_bpe(package, ids, types, settings)
+    else:
+        tokenizer = bytes_bpe(package, ids, str(cut), settings)
+    for word, number in zip(words, types, strict=True):
+        if number in (CONTROL, OWN):
+            token = package.AddedToken(word, special=number == CONTROL, normalized=False)
+            tokenizer.add_tokens([token])
+    first = gguf_words(settings).get("bos_token")
+    # llama.cpp adds the first token of Llama's files, where they do not say it.
+    is_added = settings.get("tokenizer.ggml.add_bos_token", "llama" in (kind, str(cut)[:5]))
+    if is_added and first is not None:
+        tokenizer.post_processor = package.processors.TemplateProcessing(
+            single=f"{first} $A", special_tokens=[(first, ids[first])]
+        )
+    return tokenizer
+
+
+def bytes_bpe(package: Any, ids: dict[str, int], cut: str, settings: dict[str, Any]) -> Any:
+    """BPE of the bytes of a text that is cut into words before."""
+    merges = check_kind("tokenizer.ggml.merges", settings.get("tokenizer.ggml.merges"), list)
     pairs = [tuple(merge.split(" ")) for merge in merges]
-    ids = {word: i for i, word in enumerate(words)}
-    tokenizer = package.Tokenizer(package.models.BPE(ids, pairs))
-    pieces, pattern = package.pre_tokenizers, CUTS[cut]
+    # Llama 3 takes a word that it has whole, also where its pairs do not lead to it.
+    bpe = package.models.BPE(ids, pairs, ignore_merges=cut == "llama-bpe")
+    tokenizer, pieces, pattern = package.Tokenizer(bpe), package.pre_tokenizers, CUTS[cut]
     if pattern is None:
         first = pieces.Digits(individual_digits=True)
     else:
         first = pieces.Split(package.Regex(pattern), "isolated")
     bytes_ = pieces.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
     tokenizer.pre_tokenizer = pieces.Sequence([first, bytes_])
-    if cut == "qwen2":
+    if pattern == CUTS["qwen2"]:
         tokenizer.normalizer = package.normalizers.NFC()
     tokenizer.decoder = package.decoders.ByteLevel()
-    for word, number in zip(words, types, strict=True):
-        if number in (CONTROL, OWN):
-            token = package.AddedToken(word, special=number == CONTROL, normalized=False)
-            tokenizer.add_tokens([token])
-    first = gguf_words(settings).get("bos_token")
-    if settings.get("tokenizer.ggml.add_bos_token") and first is not None:
-        tokenizer.post_processor = package.processors.TemplateProcessing(
-            single=f"{first} $A", special_tokens=[(first, ids[first])]
-        )
+    return tokenizer
+
+
+def sentencepiece_bpe(
+    package: Any, ids: dict[str, int], types: list[int], settings: dict[str, Any]
+) -> Any:
+    """BPE of letters that joins the pair with the highest score; other letters become bytes."""
+    scores = check_kind("tokenizer.ggml.scores", settings.get("tokenizer.ggml.scores"), list)
+    joined = (word for word, i in ids.items() if types[i] == USUAL)
+    pairs = ((word[:n], word[n:]) for word in joined for n in range(1, len(word)))
+    known = [(a, b) for a, b in pairs if a in ids and b in ids]
+    known.sort(key=lambda pair: -scores[ids["".join(pair)]])
+    unknown = next((word for word, i in ids.items() if types[i] == UNKNOWN), None)
+    options = {"unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
+    tokenizer = package.Tokenizer(package.models.BPE(ids, known, **options))
+    before, after = package.normalizers, package.decoders
+    spaces, steps = [before.Replace(" ", "▁")], [after.Replace("▁", " "), after.ByteFallback()]
+    steps.append(after.Fuse())
+    if settings.get("tokenizer.ggml.add_space_prefix", True):
+        spaces, steps = [before.Prepend("▁"), *spaces], [*steps, after.Strip(" ", 1, 0)]
+    tokenizer.normalizer, tokenizer.decoder = before.Sequence(spaces), after.Sequence(steps)
     return tokenizer

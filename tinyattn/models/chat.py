@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from ..base.checks import describe, listed, optional_package
+from ..base.checks import check_size, describe, listed, optional_package
 from ..errors import ShapeError
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -64,12 +64,11 @@ def chat_prompt(template: str | None, messages: Iterable[Message], **words: str 
     )
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    given = {name: word for name, word in words.items() if word is not None}
+    given: dict[str, Any] = {name: word for name, word in words.items() if word is not None}
+    given |= {"messages": checked_messages(messages), "add_generation_prompt": True}
     try:
-        return environment.from_string(template).render(
-            messages=checked_messages(messages), add_generation_prompt=True, **given
-        )
-    except (TemplateError, TypeError) as error:
+        return environment.from_string(template).render(**given)
+    except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"the chat template of the model refused the messages: {error}") from None
 
 
@@ -91,17 +90,26 @@ class Conversation:
         self.model, self.options, self.dropped = model, options, 0
         self.messages = checked_messages(messages)
         self.scores = model.next_scores()
-        if self.messages:
-            model.chat_prompt(self.messages)  # an error now, if the template refuses them
+        # An error now, if the template refuses them; it may refuse what is no question yet.
+        if model.chat_template is None or any(m["role"] != "system" for m in self.messages):
+            model.chat_prompt(self.messages)
 
     def ask(self, question: str) -> Pieces:
-        """The answer to a message of the user, in pieces that come as soon as they are complete."""
-        self.messages = checked_messages([*self.messages, {"role": "user", "content": question}])
-        return self.__iter__()
+        """The answer to a message of the user, in pieces that come as soon as they are complete.
+
+        If it is refused, the conversation is as before.
+        """
+        return self.answer_to([*self.messages, {"role": "user", "content": question}])
 
     def __iter__(self) -> Pieces:
         """The answer to the messages up to now."""
-        return self.answer(self.model.continued(self.ids(), self.scores, **self.options))
+        return self.answer_to(self.messages)
+
+    def answer_to(self, messages: list[Message]) -> Pieces:
+        dropped, ids = self.newest(checked_messages(messages))
+        pieces = self.model.continued(ids, self.scores, **self.options)
+        self.messages, self.dropped = messages, dropped
+        return self.answer(pieces)
 
     def answer(self, pieces: Iterator[str]) -> Pieces:
         text = ""
@@ -112,19 +120,25 @@ class Conversation:
         finally:  # also if nobody wants the rest
             self.messages.append({"role": "assistant", "content": text})
 
-    def ids(self) -> list[int]:
-        """The ids of the text of the chat, of the newest messages if all are too many."""
+    def newest(self, messages: list[Message]) -> tuple[int, list[int]]:
+        """How many of the oldest messages are left out, and the ids of the text of the others.
+
+        If they are too many, a quarter of the room becomes free at once, because what is left is
+        read anew then.
+        """
         positions = self.model.config["max_position_embeddings"]
-        room = min(self.options.get("max_new_tokens", 256), positions // 2)
-        first = [m for m in self.messages[:1] if m["role"] == "system"]
-        rest = self.messages[len(first) :]
-        for self.dropped in range(max(len(rest), 1)):
-            is_turn = not self.dropped or rest[self.dropped]["role"] == "user"
-            if is_turn:
-                text = self.model.chat_prompt([*first, *rest[self.dropped :]])
+        most = check_size("max_new_tokens", self.options.get("max_new_tokens", 256))
+        room = min(most, positions // 2)  # for the answer
+        first = [m for m in messages[:1] if m["role"] == "system"]
+        rest = messages[len(first) :]
+        before = self.dropped if self.dropped < len(rest) else 0
+        for dropped in range(before, max(len(rest), 1)):
+            if dropped == before or rest[dropped]["role"] == "user":
+                text = self.model.chat_prompt([*first, *rest[dropped:]])
                 ids = self.model.tokenizer.encode(text, add_special_tokens=False).ids
-                if len(ids) + room <= positions:
-                    return ids
+                share = 1 if dropped in (before, len(rest) - 1) else 0.75
+                if len(ids) <= share * (positions - room):
+                    return dropped, ids
         raise ShapeError(
             f"the last message has {len(ids)} ids with the words of the template, and the model "
             f"has {positions} positions, of which {room} are for the answer"

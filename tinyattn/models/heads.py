@@ -99,12 +99,13 @@ class EncoderWithHead(Published):
         state = load_tensors(path)
         encoder = published_names(state, str(path))
         head = {key: state[key] for key in cls.head_parts(config) if key in state}
-        for own in DECODERS:
-            if is_tied(config) and own in state and WORDS in encoder:
-                check_tied(state[own], own, encoder[WORDS], path)
-        parts = cls.parts_in(config, len(encoder))
+        for own in DECODERS if is_tied(config) else ():
+            check_tied(encoder | state, own, WORDS, path)
+        parts, tensors = cls.parts_in(config, len(encoder)), encoder | head
+        for names in (state, encoder, head):
+            names.clear()  # what is read becomes free
         prepare = lambda model: put_in_column_order(model.encoder)  # noqa: E731
-        return filled(partial(cls, config), prepare, parts, encoder | head, path)
+        return filled(partial(cls, config), prepare, parts, tensors, path)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers opens."""

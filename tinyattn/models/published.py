@@ -238,11 +238,16 @@ def filled(
         quietly(model.to, dtype)  # a warning would be about memory without numbers
     prepare(model)
     parameters = dict(model.named_parameters())
-    for key, part in parts.items():
+    for key in reversed([*tensors]):  # as they lie in memory, which then becomes free at its end
         array = read(key) if read else tensors.pop(key)._data
         check_array(array, key, path)
-        for name, x in part.to_ours(array).items():
-            parameters[name]._data[...] = x
+        for name, x in parts[key].to_ours(array).items():
+            own = parameters[name]._data
+            has_place = own.base is not None or not own.flags.c_contiguous  # see `prepare`
+            if x.dtype == own.dtype and x.flags.c_contiguous and not has_place:
+                parameters[name]._data = x  # a copy of the table of words would take memory
+            else:
+                own[...] = x
     return model.eval()
 
 
@@ -267,12 +272,13 @@ def check_fit(
             )
 
 
-def check_tied(head: Tensor, key: str, words: Tensor, path: Any) -> None:
-    """A head that is the table of words, as config.json says, is equal to it."""
-    if head.shape != words.shape or not np.array_equal(head._data, words._data):
+def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:
+    """A head that is the table of words, as config.json says, is equal to it, if both are there."""
+    x, y = state.get(head), state.get(words)
+    if x is not None and y is not None and not np.array_equal(x._data, y._data):
         raise CheckpointError(
-            f"{path}: {key} differs from the table of words, and config.json says that they are "
-            "one: write tie_word_embeddings: false there to keep both"
+            f"{path}: {head} differs from {words}, and config.json says that they are one: write "
+            "tie_word_embeddings: false there to keep both"
         )
 
 

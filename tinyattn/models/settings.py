@@ -16,21 +16,28 @@ from ..training.atomic_write import write_atomically
 # Of training, of heads, of generation, of speed, of other programs, or notes: none changes the
 # hidden states. They are computed in the dtype of the tensors, and in float32 at least.
 NOTES = """
-_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
-attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id
+architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id
 chunk_size_feed_forward classifier_activation classifier_dropout cross_attention_hidden_size
 decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
 encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range label2id
-length_penalty max_length min_length model_name name_or_path no_repeat_ngram_size num_beam_groups
-num_beams num_labels num_return_sequences output_attentions output_hidden_states output_past
-output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-pooler_type prefix problem_type qa_dropout remove_invalid_values repetition_penalty return_dict
-return_dict_in_generate sep_token_id seq_classif_dropout sinusoidal_pos_embds suppress_tokens
-task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_
-tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-typical_p unsloth_fixed unsloth_version use_bfloat16 use_cache xla_device
+forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label initializer_range
+is_llama_config label2id length_penalty max_length max_sequence_length min_length model_max_length
+model_name n_ctx name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels
+num_return_sequences output_attentions output_hidden_states output_past output_scores pooler_fc_size
+pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+predict_special_tokens prefix pretraining_tp problem_type qa_dropout remove_invalid_values
+repetition_penalty return_dict return_dict_in_generate sbert_ce_default_activation_function
+sentence_transformers sep_token_id seq_classif_dropout sinusoidal_pos_embds summary_activation
+summary_first_dropout summary_proj_to_labels summary_type summary_use_proj suppress_tokens
+task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_weights_ tie_word_embeddings
+tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed
+unsloth_version use_bfloat16 use_cache xla_device
 """
+
+ADVICE = {
+    "quantization_config": "its weights are packed, so write the folder anew with dequantize() and "
+    "save_pretrained() of transformers"
+}
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
@@ -78,9 +85,9 @@ def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> 
     """Every setting is known, and has one of its values; a setting of no values has any."""
     for name, value in settings.items():
         if name not in known:
+            what_to_do = ADVICE.get(name, "delete it if it changes no number")
             raise ValueError(
-                f"the setting {name!r} is unknown here, with the value {value!r:.60}: delete it if "
-                "it changes no number"
+                f"the setting {name!r} is unknown here, with the value {value!r:.60}: {what_to_do}"
             )
         if known[name] and not any(value == one and is_alike(value, one) for one in known[name]):
             allowed = " or ".join(repr(one) for one in known[name])

@@ -26,6 +26,7 @@ from ..tensors.operators import check_writable
 from ..tensors.tensor import Tensor
 
 _is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
+is_skipped = _is_skipped.get
 
 
 @contextmanager
@@ -43,12 +44,14 @@ def skipped() -> Iterator[None]:
 
 def unfilled(module: Any) -> dict[int, Tensor]:
     """By id(parameter), a parameter in new memory without values; no entry outside `skipped`."""
-    return {id(p): untouched(p) for p in module.parameters()} if _is_skipped.get() else {}
+    return {id(p): untouched(p) for p in module.parameters()} if is_skipped() else {}
 
 
-def untouched(parameter: Tensor) -> Tensor:
+def untouched(parameter: Tensor, shape: Any = None) -> Any:
+    """A parameter like this one, of this shape if it is given, whose memory nobody has written."""
     twin = object.__new__(type(parameter))
-    twin._data, twin._version = np.empty(parameter.shape, parameter.dtype), Version()
+    size = parameter.shape if shape is None else shape
+    twin._data, twin._version = np.empty(size, parameter.dtype), Version()
     twin._node, twin._view = None if parameter._node is None else Leaf(twin._data), None
     return twin
 
@@ -73,14 +76,14 @@ def fill(tensor: Tensor, values: np.ndarray | float) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
-    if _is_skipped.get():
+    if is_skipped():
         return tensor
     return fill(tensor, generator().uniform(a, b, checked(tensor).shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std^2)."""
-    if _is_skipped.get():
+    if is_skipped():
         return tensor
     return fill(tensor, mean + std * generator().standard_normal(checked(tensor).shape))
 

@@ -24,6 +24,8 @@ def size_of_weight(dim: int) -> property:
 
 
 def new_parameter(value: float, shape: Any, dtype: DTypeLike, device: str | None) -> Parameter:
+    if init.is_skipped():
+        return init.untouched(Parameter(np.float32(value), dtype=dtype, device=device), shape)
     return Parameter(np.full(shape, value, np.float32), dtype=dtype, device=device)
 
 

@@ -153,10 +153,9 @@ def attention_of_rows_backward(
     """
     if q.dtype == np.float16 and is_array(q):
         grad, q, k, v, bias = map(wide, (grad, q, k, v, bias))
+        # The forward may have left the numbers of a kernel, which only its backward can read.
         return attention_of_rows_backward(grad, q, k, v, visibility, scale, drop, bias, weights)
-    # Computed again on Tensors, because saved ones are not in the graph, and after a kernel, which
-    # has saved other numbers.
-    if weights is None or weights.ndim < 4:
+    if weights is None:  # computed again: on Tensors, because saved ones are not in the graph
         weights = attention_weights(q, k, visibility, scale, bias)
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[-2], k.shape[-2]

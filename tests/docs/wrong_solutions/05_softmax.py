@@ -2,6 +2,7 @@
 
 # The right lines, what stands there instead, and what the grader says of it.
 WRONG = [
+    ("e / e.sum(", "e / (1e-6 + e).sum(", "add no small number"),
     ("/ e.sum(", "/ e.max(", "the weights of a row do not sum to 1"),
     ("np.exp(x - x", "np.exp(x.clip(-500) - x.clip(-500)", "a row far below 0 has wrong"),
     ("keepdims=True))\n    return e", "keepdims=True)) + 1e-30\n    return e", "0 and -inf"),

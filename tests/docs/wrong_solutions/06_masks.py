@@ -14,6 +14,13 @@ WRONG = [
         "    e = e + ~visible * 1e-3\n    return e / np",
         "invisible key has weight",
     ),
+    (
+        "no_padding[:, None, :] & no_future",
+        "no_padding[:, None, :] | no_future",
+        "write & and not |",
+    ),
+    ("np.where(visible, scores, -np.inf)", "scores * visible", "a score of 0 hides nothing"),
+    ("np.where(total == 0, 1.0, total)", "(total + 1e-6)", "no small number"),
     ("    return e / np", "    e = e * 2\n    return e / np", "do not sum to 1"),
     (
         "    return e / np.where(total == 0, 1.0, total)",
@@ -41,7 +48,11 @@ WRONG = [
     ),
     ("shown.max(axis=-1, keepdims=True)", "shown.max()", "not that of the array"),
     ("np.where(most == -np.inf, 0.0, most)", "np.maximum(most, 0)", "maximum of the visible"),
-    ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
+    (
+        "np.where(visible, scores, -np.inf)",
+        "scores + np.where(visible, 0, -np.inf)",
+        "NaN has influence",
+    ),
 ]
 
 # The same in another way.

@@ -20,6 +20,8 @@ WRONG = [
     ("np.sqrt(variance + eps)", "(np.sqrt(variance) + eps)", "belongs under the root"),
     ("variance + eps", "variance", "sqrt(variance + eps)"),
     ("axis=-1", "axis=0", "take the mean of each row"),
+    ("x.mean(axis=-1, keepdims=True)", "x.mean()", "the mean is that of the whole array"),
+    ("- y * along_y", "- along_y", "lacks its factor"),
     ("grad - ones - y", "grad - y", "points along ones"),
     (" - y * along_y", "", "points along x - mean"),
     (" / sigma\n    ones", "\n    ones", "x - mean is in place of y"),

@@ -2,6 +2,7 @@
 
 # The right lines, what stands there instead, and what the grader says of it.
 WRONG = [
+    ("values @ W_v.T", "values @ W_k.T", "projected by W_k, not by W_v"),
     (".transpose(0, 2, 1, 3)", ".transpose(1, 2)", "swapaxes(1, 2) exchanges two of them"),
     (
         "np.sqrt(q.shape[-1]))  # (B, H, Q, K)\n    return merge_heads(weights @ v) @ W_o.T",

@@ -27,13 +27,19 @@ WRONG = [
     ("-steps * rates(rows.shape[1])", "-steps * rates(8)[:1]", "not those of 3 positions"),
     ("positions[:, None]", "np.arange(len(x))[:, None]", "not by their positions"),
     ("positions[:, None]", "-positions[:, None]", "turn with the clock"),
-    ("positions[:, None]", "(positions + 1)[:, None]", "position 0 is not turned"),
+    ("positions[:, None]", "(positions + 1)[:, None]", "position 0 must stay as it is"),
     (
         "return turn(x[:, 0::2], x[:, 1::2], positions[:, None] * rates(x.shape[1]))",
         "first, second = np.split(x, 2, axis=1)\n"
         "    out = turn(first, second, positions[:, None] * rates(x.shape[1]))\n"
         "    return np.concatenate([out[:, 0::2], out[:, 1::2]], axis=1)",
         "as in implementations of Llama",
+    ),
+    ("sin * first + cos * second", "sin * first - cos * second", "has the wrong sign"),
+    (
+        "    return turn(x[:, 0::2], x",
+        "    return x + sinusoids(51, x.shape[1])[positions]\n    return turn(x[:, 0::2], x",
+        "adds nothing",
     ),
     ("cos * first - sin * second", "cos * first + sin * second", "keeps the length"),
     ("rates(x.shape[1]))", "rates(x.shape[1]) ** 2)", "position / 10000^(2j / d)"),

@@ -14,6 +14,15 @@ WRONG = [
     ("logits[:, :-1], ids[:, 1:]", "logits[:, 1:], ids[:, :-1]", "in the wrong direction"),
     ("pad].mean()", "pad].sum()", "the loss is a sum"),
     ("losses = -np", "losses = np", "the loss is negative"),
+    ("losses = -np", "losses = -1 / np.log(2) * np", "the loss is in bits"),
+    (
+        "losses[targets != pad].mean()",
+        "np.mean([x[y != pad].mean() for x, y in zip(losses, targets)])",
+        "of the samples' means",
+    ),
+    ("scores, -np.inf", "scores, 0.0", "which hides nothing"),
+    (" / np.sqrt(d)", " / np.sqrt(v.shape[2])", "the root of the width of v"),
+    ("    return int((c", "    return int(best[0])\n    return int((c", "must depend on u"),
     ("losses[targets != pad].mean()", "losses.mean()", "is padding is in the mean"),
     (
         "losses[targets != pad].mean()",

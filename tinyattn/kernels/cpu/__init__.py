@@ -18,6 +18,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     float16.py           float16 to float32
     optimizer.py         Adam
     row_functions.py     functions of one row, which the kernels above call
+    not_finite.py        what attention does about NaN and inf
     layout.py            the one layout of arrays that kernels take
     compiler.py          how Numba compiles kernels, and keeps their code
 """
@@ -51,7 +52,10 @@ def kernel(name: str) -> Callable[..., Any] | None:
     file, _, function = name.partition(".")
     if file in NEEDS_SCIPY:
         return None
-    return compiler.retrying(getattr(import_module(f".{file}", __name__), function))
+    found = getattr(import_module(f".{file}", __name__), function)
+    retried = compiler.retrying(found)
+    retried.takes_formula = getattr(found, "takes_formula", False)  # type: ignore[attr-defined]
+    return retried
 
 
 compiler.watch_compilation()

@@ -140,6 +140,12 @@ def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def takes_formula(kernel: Any) -> Any:
+    """A kernel whose first argument is its formula, for those numbers that it does not take."""
+    kernel.takes_formula = True
+    return kernel
+
+
 def watch_compilation() -> None:
     """Log a line when the first kernel is compiled, because the caller waits for it. Pause the
     garbage collector meanwhile, which would search millions of Numba's objects again and again.

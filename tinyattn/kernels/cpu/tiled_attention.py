@@ -25,11 +25,11 @@ zeros fill up the last: padded samples then give the same bits as packed ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.backend import is_finite
 from ...base.random import NO_DROP, Drop
 from ..packing import sum_heads
 from ..threads import parallel_for
@@ -53,9 +53,10 @@ from .attention_blocks import (
     softmax_columns,
     take,
 )
-from .compiler import inlined, jit
+from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
 from .layout import MOST, as_input, as_mask
+from .not_finite import affected, cleaned, needs_formula
 from .row_functions import LANES, ONE, ZERO, exp, largest, total_of
 
 
@@ -242,19 +243,9 @@ def forward(
     return out, saved
 
 
-def needs_formula(visibility: Visibility, bias: Any, *arrays: np.ndarray) -> bool:
-    """Whether NaN or inf meet queries that see different keys.
-
-    A block has keys that some of its queries do not see, with weights of zero, and zero times NaN
-    is NaN.
-    """
-    of_queries = (visibility.limits, visibility.starts)
-    see_the_same = visibility.mask is None and all(x is None or x.shape[1] == 1 for x in of_queries)
-    arrays = arrays if bias is None else (*arrays, bias)
-    return not see_the_same and not all(map(is_finite, arrays))
-
-
+@takes_formula
 def attention(
+    formula: Callable[..., Any],
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
@@ -264,12 +255,20 @@ def attention(
     bias: Any = None,
 ) -> Any:
     """The output, and what backward needs of it."""
-    if not is_compiled_for(q, k, v, drop) or needs_formula(visibility, bias, q, k, v):
+    options = visibility, scale, drop
+    if not is_compiled_for(q, k, v, drop):
         return NotImplemented
-    return forward((q, k, v, bias), visibility, scale, drop)
+    if needs_formula(visibility, bias, q, k, v):
+        exact, _ = formula(q, k, v, *options, bias)
+        out, _ = forward([*map(cleaned, (q, k, v, bias))], *options)
+        queries, _ = affected(q, k, v, q, visibility, bias)
+        return np.where(queries, exact, out), None
+    return forward((q, k, v, bias), *options)
 
 
+@takes_formula
 def attention_backward(
+    formula: Callable[..., Any],
     grad: np.ndarray,
     q: np.ndarray,
     k: np.ndarray,
@@ -281,9 +280,18 @@ def attention_backward(
     saved: Any,
 ) -> Any:
     """Gradients of q, k and v, and of the bias if there is one."""
-    if not is_compiled_for(q, k, v, drop) or needs_formula(visibility, bias, grad, q, k, v):
+    options = visibility, scale, drop
+    if not is_compiled_for(q, k, v, drop):
         return NotImplemented
-    return backward(grad, (q, k, v, bias), saved, visibility, scale, drop)
+    if not needs_formula(visibility, bias, grad, q, k, v):
+        return backward(grad, (q, k, v, bias), saved, *options)
+    exact = formula(grad, q, k, v, *options, bias, None)
+    clean = *map(cleaned, (q, k, v)), cleaned(bias)
+    _, saved = forward(clean, *options)
+    grads = backward(cleaned(grad), clean, saved, *options)
+    queries, keys = affected(q, k, v, grad, visibility, bias)
+    mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
+    return mixed if bias is None else (*mixed, exact[3])
 
 
 def backward(
