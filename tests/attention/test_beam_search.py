@@ -153,6 +153,31 @@ def test_best_is_checked_and_a_full_prompt_is_all_there_is():
     assert (found[0].tolist(), found[1]) == ([1, 2], 0.0)
 
 
+class Remembering:
+    """Scores of somebody's own model, which keeps the ids of each row itself."""
+
+    def start(self):
+        self.kept = None
+
+    def select(self, rows):
+        if self.kept is not None:
+            self.kept = self.kept[rows]
+
+    def __call__(self, ids):
+        now = ids.numpy()
+        if self.kept is not None:
+            np.testing.assert_array_equal(now[:, :-1], self.kept)
+        self.kept = now
+        return ta.tensor(rng_of(now.shape[1]).normal(size=(len(now), V)))
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_a_model_that_keeps_its_state_is_told_which_beams_go_on(width):
+    scores = Remembering()
+    generate(scores, [[1, 2, 0], [2, 0, 0], [1, 2, 1]], 9, STOP, num_beams=width)
+    assert scores.kept.shape[1] > 4
+
+
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("alpha", [0.0, 0.8, -2.0])
 def test_with_a_model_its_beams_are_those_of_the_plain_search(width, alpha):

@@ -126,6 +126,17 @@ def test_a_refused_call_changes_no_scores(wrong, rows):
         assert_close(scores(tgt[order][:, :t]).numpy(), full(tgt[order][:, :t]).numpy(), 1e-13)
 
 
+def test_a_first_call_that_fails_behind_the_decoder_leaves_the_cache_empty():
+    model = model_of()
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(2).randint(0, V, (3, 4))
+    right, model.generator = model.generator, nn.Linear(3, V).double()
+    with pytest.raises(ShapeError, match="linear: weight"):
+        scores(tgt[:, :2])
+    model.generator = right
+    for t in (1, 4):
+        assert_close(scores(tgt[:, :t]).numpy(), full_pass(model)(tgt[:, :t]).numpy(), 1e-13)
+
+
 def test_each_sample_alone_is_generated_alike():
     """Sources of other lengths beside it, and the padding that they need, change nothing."""
     model = model_of()
@@ -288,6 +299,16 @@ def test_whole_samples_are_drawn_with_their_exact_probabilities(choice):
         assert abs(found[ids] - count * p) <= 5 * math.sqrt(count * p * (1 - p)), ids
 
 
+def test_an_id_without_probability_is_not_drawn_by_the_random_number_0(monkeypatch):
+    class Zero:
+        random = staticmethod(np.zeros)
+
+    monkeypatch.setattr("tinyattn.base.random.generator", Zero)
+    row = ta.tensor([[-np.inf, -np.inf, 0.0, 0.0]])
+    found = generate(lambda ids: row.expand(len(ids), 4), [[1], [3]], 3, temperature=1.0)
+    assert found.tolist() == [[1, 2, 2], [3, 2, 2]]
+
+
 def test_equal_seeds_draw_equal_ids_and_others_draw_others():
     model = model_of()
 
@@ -383,6 +404,15 @@ def test_the_length_penalty_prefers_longer_ends():
 
 def uniform(ids):
     return ta.zeros(len(ids), V)
+
+
+@pytest.mark.parametrize("kind", [np.array, ta.tensor])
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_the_prompt_stays_as_it_was(kind, num_beams):
+    """Generated ids stand in the places of its padding, in an array of their own."""
+    prompt = kind([[1, 2, 0, 0], [3, 0, 0, 0]])
+    assert generate(uniform, prompt, 4, num_beams=num_beams).shape == (2, 4)
+    assert prompt.tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from test_engine import leaf
 
 import tinyattn as ta
-from tinyattn.errors import InPlaceError
+from tinyattn.errors import GraphError, InPlaceError
 
 
 class Subclass(np.ndarray):
@@ -99,6 +99,36 @@ def test_a_gradient_that_the_rule_stores_is_copied(stored: Any, count: int) -> N
     stored[...] = 100.0
     assert [x.grad.tolist() for x in leaves] == [[5.0, 6.0]] * count
     assert len({id(x.grad._data) for x in leaves}) == count
+    cotangents = [ta.tensor(np.array(pair)) for pair in ([5.0, 6.0], [70.0, -80.0])]
+    for slope in ta.grad([total(*leaves), total(*leaves)], leaves, cotangents):
+        assert slope.tolist() == [75.0, -74.0]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda grad: np.ones(2),
+        lambda grad: 2 * grad.numpy() if isinstance(grad, ta.Tensor) else 2 * grad,
+        lambda grad: np.ones(2).view(Subclass),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_rule_that_gives_an_array_is_refused_where_it_is_recorded(made: Any, count: int) -> None:
+    """The array has no graph, so the derivative of second order would be 0, or wrong."""
+
+    @ta.op
+    def total(*xs):
+        return 2 * sum(xs)
+
+    total.vjp("xs")(lambda grad, *xs: (made(grad),) * len(xs) if len(xs) > 1 else made(grad))
+    leaves = [leaf([1.0, 2.0]) for _ in range(count)]
+    total(*leaves).sum().backward()
+    for call in (
+        lambda: total(*leaves).sum().backward(create_graph=True),
+        lambda: ta.grad(total(*leaves).sum(), leaves, create_graph=True),
+    ):
+        with pytest.raises(GraphError, match=r"rule of total uses NumPy .*second order"):
+            call()
 
 
 @pytest.mark.parametrize("forward", [lambda x: x, lambda x: x[::-1]])

@@ -309,6 +309,15 @@ def test_a_graph_notices_new_starting_values():
         loss.backward()
 
 
+def test_starting_values_are_not_written_into_results_and_read_only_views():
+    weight = nn.Parameter(np.ones(2))
+    for tensor in (weight * 2, weight.exp(), ta.ones(2).expand(3, 2)):
+        before = tensor.tolist()
+        with pytest.raises(InPlaceError, match=r"clone\(\)"):
+            nn.init.zeros_(tensor)
+        assert tensor.tolist() == before
+
+
 # Memory and recording
 
 

@@ -84,8 +84,9 @@ def test_random_numbers_come_from_one_seed() -> None:
         return [x.tolist() for x in (*first, F.dropout(ta.ones(50), 0.5))]
 
     assert draw() == draw()
-    ta.manual_seed(4)
-    assert ta.randn(3).tolist() != draw()[0]
+    for seed in (4, 5, 3 + 2**32, 3 + 2**64):
+        ta.manual_seed(seed)
+        assert ta.randn(3).tolist() != draw()[0]
     state = ta.get_rng_state()
     following = ta.randn(5).tolist()
     ta.set_rng_state(state)

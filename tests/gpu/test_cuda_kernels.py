@@ -21,7 +21,7 @@ from tinyattn.kernels.gpu.checks import visible_to_any
 from tinyattn.kernels.gpu.tiled_attention import strided, tile_shape
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
-from tinyattn.ops.attention import rows_to_heads
+from tinyattn.ops.attention import rows_to_heads, weighted_sum
 
 DTYPES = [np.float16, np.float32, np.float64]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
@@ -533,6 +533,21 @@ def test_weighted_sum(kind, transposed, dtype, cuda):
     right = weights.astype(np.float64) @ clean.astype(np.float64)
     on = send(cuda, weights, values)
     check(gpu.weighted_sum(*on, on_device(cuda, visibility), transposed), right, dtype)
+
+
+def test_the_gradient_of_a_weighted_sum_hides_by_the_transposed_mask(cuda):
+    """NaN that comes back for a query reaches the values that it sees, and no others."""
+    mask = np.array([[0, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1]], bool)[None, None]
+    weights, values, grad = made(np.float64, (1, 1, 4, 4), (1, 1, 4, 3), (1, 1, 4, 3))
+    weights *= mask
+    right = weights.swapaxes(-1, -2) @ grad
+    grad[0, 0, 0] = np.nan  # of the query that sees the second value alone
+    w, v = (ta.tensor(x, device="cuda", requires_grad=True) for x in (weights, values))
+    out = weighted_sum(w, v, visibility=of_padded(mask.shape, mask=cuda.asarray(mask)))
+    (found,) = ta.grad(out, [v], ta.tensor(grad, device="cuda"))
+    found = found.numpy()[0, 0]
+    assert np.isnan(found[1]).all()
+    assert_close(np.delete(found, 1, axis=0), np.delete(right[0, 0], 1, axis=0), 1e-14)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

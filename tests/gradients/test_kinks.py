@@ -89,6 +89,15 @@ def test_an_encoder_layer_with_relu_passes() -> None:
 # What is wrong
 
 
+def test_rounding_of_large_values_is_no_kink() -> None:
+    """It moves each slope, and a message about kinks would lead away from the wrong rule."""
+    sine = op_with(lambda x: 1e9 + np.sin(x), lambda grad, x: 1.5 * grad * np.cos(x))
+    for seed in range(4):
+        x = ta.tensor(np.random.default_rng(seed).standard_normal((4, 6)), requires_grad=True)
+        with pytest.raises(GradcheckError, match="no kink is near"):
+            ta.gradcheck(sine, [x])
+
+
 def op_with(forward: Function, rule: Function) -> Function:
     op = ta.op(forward)
     op.vjp("x")(rule)

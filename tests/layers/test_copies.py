@@ -52,12 +52,13 @@ STACKS = {
 }
 
 
+@pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("stack", STACKS)
-def test_copies_that_begin_equal_are_named(stack):
+def test_copies_that_begin_equal_are_named(stack, count):
     make, name = STACKS[stack]
     text = rf"all copies of {name} begin with equal values of table: define Scaled"
     with pytest.warns(UserWarning, match=text) as caught:
-        stacked = make(Scaled(), 3)
+        stacked = make(Scaled(), count)
     assert [w.filename for w in caught] == [__file__] or stack != "clones"
     first, second = ([m for m in stacked.modules() if isinstance(m, Scaled)][i] for i in range(2))
     assert first.table.equal(second.table)

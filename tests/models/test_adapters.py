@@ -18,7 +18,7 @@ from tinyattn import nn
 from tinyattn.errors import CheckpointError
 from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier
 from tinyattn.models.adapters import ADAPTER, CONFIG, PLAIN
-from tinyattn.models.published import ENCODERS
+from tinyattn.models.published import ENCODERS, WEIGHTS
 from tinyattn.nn.int8 import Int8Linear
 
 HAS_PEFT = HAS_TRANSFORMERS and importlib.util.find_spec("peft") is not None
@@ -77,6 +77,32 @@ def test_an_adapter_that_is_saved_is_loaded_again(kind, tmp_path):
     again.set_adapter(None)
     assert_equal(again(ids).numpy(), plain)
     assert not any(isinstance(module, nn.LoRA) for module in again.modules())
+
+
+@kinds
+def test_a_correction_in_a_file_belongs_to_the_matrix_in_a_file(kind, tmp_path):
+    """B @ A is added there by hand, and the sum is loaded as a published model."""
+    model, ids = random_model(kind), ids_of(2, 7)
+    model.save_pretrained(tmp_path)
+    right = learned(model)(ids).numpy()
+    model.save_adapter(tmp_path / "adapter")
+    corrections, state = ta.load(tmp_path / "adapter" / ADAPTER), ta.load(tmp_path / WEIGHTS)
+    for key, a in corrections.items():
+        if ".lora_A." in key:
+            product = 0.7 * corrections[key.replace("lora_A", "lora_B")] @ a
+            name = key.removeprefix("base_model.model.").replace(".lora_A", "")
+            state[name] += product.T if kind == "gpt2" else product
+    ta.save(state, tmp_path / WEIGHTS)
+    found = CausalLM.from_pretrained(tmp_path).double()(ids).numpy()
+    assert_close(found, right, 1e-12)
+
+
+def test_the_scale_of_rslora_is_divided_by_the_root_of_the_rank(tmp_path):
+    learned(random_model("llama"), rank=3, scale=0.7).save_adapter(tmp_path)
+    model = random_model("llama")
+    model.load_adapter(changed(tmp_path, use_rslora=True))
+    scales = [module.scale for module in model.modules() if isinstance(module, nn.LoRA)]
+    assert scales == pytest.approx([0.7 * 3 / 3**0.5] * 2 * len(NAMES))
 
 
 def test_several_have_names_and_one_is_active(tmp_path):

@@ -246,6 +246,20 @@ def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
     assert shapes == {name: p.shape for name, p in model.named_parameters()}
 
 
+BIASED = {
+    "qwen2": {"W_q", "W_k", "W_v"},
+    "qwen3": {"W_q", "W_k", "W_v", "W_o"},  # attention_bias
+    "smollm3": {"w_1", "w_2", "w_3"},  # mlp_bias
+    "gpt2": {"W_q", "W_k", "W_v", "W_o", "w_1", "w_2", "norm"},
+}
+
+
+@kinds
+def test_layers_with_a_bias_are_those_of_transformers(kind):
+    names = [name.split(".") for name, _ in CausalLM(CONFIGS[kind]).named_parameters()]
+    assert {name[-2] for name in names if name[-1] == "bias"} == BIASED.get(kind, set())
+
+
 # The cache and padding
 
 

@@ -162,6 +162,7 @@ def smaller_things() -> None:
             assert w.grad.dtype == dtype
             assert abs(w.grad.item() - expected) <= tolerance * expected
         assert size == 1 or x.grad is None
+    sums_of_float16(rank, size)
     # The loss of a rank without samples is ignored, even one that is not finite.
     w.grad = None
     weight = float(rank == 0)
@@ -173,6 +174,17 @@ def smaller_things() -> None:
     if size > 1:
         with pytest.raises(GraphError, match="no single gradient"):
             parallel.backward(w * ta.ones(3, dtype="float64"))
+
+
+def sums_of_float16(rank: int, size: int) -> None:
+    """2048 + 1 is 2048 in float16, so the numbers of many ranks are added up in float32."""
+    module = nn.Module()
+    module.w = nn.Parameter([0.0], dtype="float16")
+    first = {3: 2}.get(size, 1)  # so that the shares of all ranks are exact
+    weight, own = (first, 2048) if rank == 0 else (1, 1)
+    slope = own * (first + size - 1) / weight
+    DistributedDataParallel(module).backward((module.w * slope).sum(), weight)
+    assert module.w.grad.item() == np.float16(2048 + size - 1)
 
 
 def interrupted_by(rank: int, action: Any, steps: int = 1000) -> None:

@@ -24,6 +24,12 @@ from ..base.backend import array_types, read_only
 from ..errors import GraphError, InPlaceError
 from .autograd import TensorBase, wrap
 
+UNRECORDED = (
+    "a derivative rule of {} uses NumPy functions, which do not record themselves: for derivatives "
+    "of second order write it with operators and the functions of tinyattn.ops (check_op can leave "
+    "them out with second_order=False)"
+)
+
 
 def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A forward that can write to none of its arguments."""
@@ -70,11 +76,7 @@ def copy_of_array(value: Any) -> Any:
 def raise_clearer_error_of_rule(name: str, error: Exception) -> None:
     """Raise an error that says what a rule should do instead; return if `error` says enough."""
     if "does not take a Tensor" in str(error):
-        raise GraphError(
-            f"a derivative rule of {name} uses NumPy functions, which do not record themselves: "
-            "for derivatives of second order write it with operators and the functions of "
-            "tinyattn.ops (check_op can leave them out with second_order=False)"
-        ) from error
+        raise GraphError(UNRECORDED.format(name)) from error
     if "read-only" in str(error):
         raise InPlaceError(
             f"a derivative rule of {name} writes to an argument: write grad = grad * y instead of "

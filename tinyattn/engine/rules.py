@@ -20,7 +20,7 @@ from ..base.checks import describe
 from ..errors import GraphError, ShapeError
 from ..kernels.sums import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
-from .guard import guarded_forward, guarded_rule
+from .guard import UNRECORDED, guarded_forward, guarded_rule
 from .versions import NotedVersion
 
 ndarray = np.ndarray
@@ -305,6 +305,8 @@ class Plan:
                     or gradient.dtype is not parent.dtype
                 ):
                     gradient = self.in_shape_of(parent, gradient, position)
+                if create_graph and not isinstance(gradient, TensorBase):
+                    raise GraphError(UNRECORDED.format(self.name))  # an array has no graph
                 # Not new: the gradient of the output itself, or a view, which has a base. No rule
                 # of the library returns a saved array: tests/gradients/test_new_gradients.py.
                 # A Tensor has no `base`. It is not new either, so the default of getattr is a value

@@ -188,13 +188,11 @@ def visible_softmax(x: Array, visibility: Visibility | None) -> Array:
         return softmax_rows(x)
     xp = namespace(x)
     # No finite fill value is safe, because real scores may be lower. -inf changes neither the
-    # maximum nor the sum; a row of only -inf becomes zeros.
+    # maximum nor the sum.
     scores = xp.where(visible, x.astype(sum_dtype(x.dtype), order="C"), -math.inf)
-    empty = ~xp.broadcast_to(visible, x.shape).any(axis=-1, keepdims=True)
-    top = xp.where(empty, 0, scores.max(axis=-1, keepdims=True))
-    powers = xp.where(visible, xp.exp(scores - top), 0)
-    weights = powers / xp.where(empty, 1, powers.sum(axis=-1, keepdims=True))
-    # Once more, because a visible score may be NaN.
+    powers = xp.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    # Weights of a row of only -inf are NaN until here, and so are those beside a visible NaN.
     return xp.where(visible, weights, 0).astype(x.dtype)
 
 
