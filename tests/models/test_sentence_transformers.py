@@ -149,9 +149,10 @@ def test_settings_of_files_change_the_points_as_there(bert, tmp_path, name, case
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_prompts_are_those_of_sentence_transformers(bert, tmp_path, pooling):
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_prompts_are_those_of_sentence_transformers(bert, tmp_path, pooling, include_prompt):
     theirs = SentenceTransformer(
-        modules=[Transformer(str(bert)), Pooling(8, pooling)],
+        modules=[Transformer(str(bert)), Pooling(8, pooling, include_prompt=include_prompt)],
         prompts={"query": "query : ", "far": "far"},
         default_prompt_name="far",
     )

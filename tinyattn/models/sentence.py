@@ -16,6 +16,7 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size, check_type, type_name
 from ..engine.grad_mode import no_grad
+from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
@@ -30,7 +31,8 @@ class SentenceEncoder(nn.Module):
 
     files: by name, the bytes of tokenizer.json and of the files beside it, for `save_pretrained`.
     max_length: longer texts are cut to so many tokens.
-    pooling: "mean", "cls" (the first hidden state) or "max".
+    pooling: "mean", "cls" (the first hidden state) or "max", or several, whose results are joined.
+    include_prompt: False leaves the tokens of a prompt out of the pooling.
     head: what comes after the pooling; by default a division by the norm.
     settings: prompts, default_prompt_name, truncate_dim and similarity_fn_name, as in
         config_sentence_transformers.json. The last changes no point; it says how to compare them.
@@ -52,7 +54,8 @@ class SentenceEncoder(nn.Module):
         encoder: BertEncoder,
         files: dict[str, bytes],
         max_length: int = 256,
-        pooling: str = "mean",
+        pooling: str | Sequence[str] = "mean",
+        include_prompt: bool = True,
         head: Sequence[nn.Module] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
@@ -65,7 +68,9 @@ class SentenceEncoder(nn.Module):
                 f"max_length {max_length} is more than the encoder's "
                 f"{encoder.config['max_position_embeddings']} positions"
             )
-        self.pooling = sentence_files.checked_pooling(pooling)
+        self.pooling = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        sentence_files.check_poolings(self.pooling)
+        self.include_prompt = include_prompt
         self.head = nn.Sequential(*([sentence_files.Normalize()] if head is None else head))
         self.settings = sentence_files.checked_settings(settings or {})
         self._tokenizer: Any = None
@@ -76,7 +81,7 @@ class SentenceEncoder(nn.Module):
 
         modules.json decides: a Transformer, a Pooling (mean, cls, max), then any Dense and
         Normalize. The length is max_seq_length of sentence_bert_config.json, or model_max_length
-        of tokenizer_config.json. Prompts, do_lower_case and truncate_dim count too.
+        of tokenizer_config.json. Prompts, include_prompt, do_lower_case and truncate_dim count too.
         Without modules.json: the mean, or what 1_Pooling says, and Normalize.
 
         Raises CheckpointError, which names the file and the setting, for any setting that is
@@ -87,10 +92,10 @@ class SentenceEncoder(nn.Module):
         encoder = BertEncoder.from_pretrained(first, sha256)
         files, length = sentence_files.read_tokenizer(first, encoder.config)
         width = encoder.config["hidden_size"]
-        pooling = sentence_files.read_pooling(modules[1][1], width)
-        head = sentence_files.read_head(modules[2:], width)
+        pooling, include_prompt = sentence_files.read_pooling(modules[1][1], width)
+        head = sentence_files.read_head(modules[2:], width * len(pooling))
         settings = sentence_files.read_model_settings(Path(folder))
-        return cls(encoder, files, length, pooling, head, settings).eval()
+        return cls(encoder, files, length, pooling, include_prompt, head, settings).eval()
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """The token ids of each text, [CLS] and [SEP] around them; none is padded."""
@@ -100,16 +105,16 @@ class SentenceEncoder(nn.Module):
             self._tokenizer = key, tokenizer_of(*key)
         return [encoding.ids for encoding in self._tokenizer[1].encode_batch(texts)]
 
-    def embed(self, ids: Any, valid_lens: Any = None) -> Tensor:
+    def embed(self, ids: Any, valid_lens: Any = None, prompt_length: int = 0) -> Tensor:
         """Token ids (B, N), valid_lens (B,) -> (B, D): pooled hidden states, with norm 1.
 
-        Without valid_lens, padding ids at the end of a row are padding; see BertEncoder. The head
-        may give another norm.
+        Without valid_lens, padding ids at the end of a row are padding; see BertEncoder. The first
+        prompt_length tokens are left out of the pooling. The head may give another norm.
         """
         if valid_lens is None:
             valid_lens = self.encoder.lengths(ids)
         hidden = self.encoder(ids, valid_lens=valid_lens)
-        return self.head(pooled(hidden, valid_lens, self.pooling))
+        return self.head(pooled(hidden, valid_lens, self.pooling, prompt_length))
 
     forward = embed
 
@@ -134,6 +139,9 @@ class SentenceEncoder(nn.Module):
         tokens = self.tokenize([prompt + text for text in checked_texts(texts)])
         if [] in tokens:
             raise ValueError(f"text {tokens.index([])} has no token: its tokenizer adds none")
+        skipped = 0
+        if prompt and not self.include_prompt:
+            skipped = len(self.tokenize([prompt])[0]) - 1  # without [SEP]
         cut = self.settings["truncate_dim"]
         dtype = self.encoder.word.weight.dtype
         out = np.zeros((len(tokens), self.width()), dtype)[:, :cut]
@@ -148,7 +156,7 @@ class SentenceEncoder(nn.Module):
                     rows = [Tensor(tokens[i]) for i in chosen]
                     ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
                     lengths = [len(row) for row in rows]
-                    out[chosen] = self.embed(ids, lengths).numpy()[:, :cut]
+                    out[chosen] = self.embed(ids, lengths, skipped).numpy()[:, :cut]
         finally:
             for module, mode in modes:  # the outer ones come first
                 module.train(mode)
@@ -156,7 +164,7 @@ class SentenceEncoder(nn.Module):
 
     def width(self) -> int:
         """D of `embed`."""
-        width = self.encoder.config["hidden_size"]
+        width = len(self.pooling) * self.encoder.config["hidden_size"]
         for part in self.head:
             width = len(part.linear.weight) if isinstance(part, sentence_files.Dense) else width
         return width
@@ -187,15 +195,23 @@ class SentenceEncoder(nn.Module):
             write_atomically(folder / name, [content])
 
 
-def pooled(hidden: Tensor, valid_lens: Any, mode: str) -> Tensor:
-    """Hidden states (B, N, D) -> (B, D)."""
-    if mode == "cls":
-        return hidden[:, 0]
-    if mode == "mean":
-        return F.masked_mean(hidden, valid_lens)
-    least = float(np.finfo(hidden.dtype).min)
-    seen = hidden if valid_lens is None else F.sequence_mask(hidden, valid_lens, least)
-    return seen.amax(1)
+def pooled(hidden: Tensor, valid_lens: Any, modes: Sequence[str], skipped: int = 0) -> Tensor:
+    """Hidden states (B, N, D) -> (B, D) for each mode, joined; the first ones may be skipped."""
+    if skipped:
+        lens = np.full(len(hidden), hidden.shape[1]) if valid_lens is None else valid_lens
+        valid_lens = np.maximum(np.asarray(lens) - skipped, 0)
+        hidden = hidden[:, skipped:]
+    parts = []
+    for mode in modes:
+        if mode == "cls":
+            parts.append(hidden[:, 0])
+        elif mode == "mean":
+            parts.append(F.masked_mean(hidden, valid_lens))
+        else:
+            least = float(np.finfo(hidden.dtype).min)
+            seen = hidden if valid_lens is None else F.sequence_mask(hidden, valid_lens, least)
+            parts.append(seen.amax(1))
+    return parts[0] if len(parts) == 1 else cat(parts, 1)
 
 
 def checked_texts(texts: Iterable[str]) -> list[str]:

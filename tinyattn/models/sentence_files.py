@@ -7,22 +7,21 @@ that changes the points is taken over or refused; an error names the file and th
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import check_number, check_size
+from ..base.checks import check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
-from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
+from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
-# Old settings of Pooling, which all versions read.
+# Old settings of Pooling, in the order in which old versions join their results.
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -41,6 +40,7 @@ MODEL_SETTINGS: dict[str, tuple[Any, ...]] = {
     "model_type": ("SentenceTransformer",),
 }
 LENGTHS = "sentence_bert_config.json"
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Settings of Transformer: () is for any value, because it is read elsewhere or changes no point.
 TRANSFORMER: dict[str, tuple[Any, ...]] = {
@@ -86,17 +86,25 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     if not is_there(path):
         paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
         return [(kind, folder / path) for kind, path in paths.items()]
-    modules = []
+    modules, names = [], set()
     with naming(path):
         for i, entry in enumerate(read_json(path, list)):
             check_kind(f"module {i}", entry, dict)
+            name = check_kind(f"name of module {i}", entry.get("name", str(i)), str)
             kind = check_kind(f"type of module {i}", entry.get("type"), str)
             place = check_kind(f"path of module {i}", entry.get("path", ""), str)
             package, _, kind = kind.rpartition(".")
             if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
                 raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
-            if not re.fullmatch(r"[\w-]{0,99}", place):
-                raise ValueError(f"path of module {i} must be a folder in it, got {place!r:.60}")
+            if (
+                "\0" in place
+                or len(place) > 200
+                or not (folder / place).resolve().is_relative_to(folder.resolve())
+            ):
+                raise ValueError(f"path of module {i} must be inside the folder, got {place!r:.60}")
+            if name in names:
+                raise ValueError(f"two modules have the name {name!r}")
+            names.add(name)
             modules.append((kind, folder / place))
         kinds = [kind for kind, _ in modules]
         if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) & {*KINDS[:2]}:
@@ -109,29 +117,32 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     return modules
 
 
-def read_pooling(folder: Path, width: int) -> str:
+def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
+    """(the poolings, include_prompt)"""
     path = folder / "config.json"
     if not is_there(path):
-        return "mean"
+        return ("mean",), True
     settings = read_json(path)
     with naming(path):
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
-        known = dict.fromkeys((*names, *POOLINGS, *OTHER_POOLINGS), ())
-        check_known(settings, known | {"include_prompt": (True,)})
+        known = (*names, "include_prompt", *POOLINGS, *OTHER_POOLINGS)
+        check_known(settings, dict.fromkeys(known, ()))
         for name in names[:2]:
             if check_size(name, settings.get(name, width)) != width:
                 raise ValueError(f"{name} must be the hidden_size {width}, got {settings[name]}")
         old = POOLINGS | OTHER_POOLINGS
         flags = {name: check_kind(name, settings.get(name, False), bool) for name in old}
         modes = settings.get("pooling_mode", [old[name] for name in old if flags[name]] or "mean")
-        return checked_pooling(modes[0] if isinstance(modes, list) and len(modes) == 1 else modes)
+        modes = [modes] if isinstance(modes, str) else check_kind("pooling_mode", modes, list)
+        check_poolings(modes)
+        include_prompt = check_kind("include_prompt", settings.get("include_prompt", True), bool)
+    return tuple(modes), include_prompt
 
 
-def checked_pooling(mode: Any) -> str:
+def check_poolings(modes: Any) -> None:
     known = list(POOLINGS.values())
-    if mode not in known:
-        raise ValueError(f"pooling_mode must be one of {known}, got {mode!r:.200}")
-    return mode
+    if not modes or any(mode not in known for mode in modes):
+        raise ValueError(f"pooling_mode must be one or more of {known}, got {list(modes)!r:.200}")
 
 
 def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
@@ -139,12 +150,22 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
     head: list[nn.Module] = []
     for kind, folder in modules:
         if kind == "Normalize":
+            check_places(folder)
             head.append(Normalize())
         else:
             dense = read_dense(folder, width)
             head.append(dense)
             width = len(dense.linear.weight)
     return head
+
+
+def check_places(folder: Path) -> None:
+    """A Normalize divides the points, and no vectors of tokens."""
+    path = folder / "config.json"
+    settings = read_json(path) if is_there(path) else {}
+    with naming(path):
+        names = {"module_input_name", "module_output_name"} & set(settings)
+        check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
 
 
 def read_dense(folder: Path, width: int) -> Dense:
@@ -199,13 +220,18 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     default = settings.get("default_prompt_name")
     if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
         raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r:.60}")
+    similarity = settings.get("similarity_fn_name")
+    if similarity is not None and similarity not in SIMILARITIES:
+        raise ValueError(
+            f"similarity_fn_name must be one of {SIMILARITIES}, got {similarity!r:.60}"
+        )
     size = settings.get("truncate_dim")
     if size is not None:
         check_size("truncate_dim", size)
     return {
         "prompts": dict(prompts),
         "default_prompt_name": default,
-        "similarity_fn_name": settings.get("similarity_fn_name") or "cosine",
+        "similarity_fn_name": similarity or "cosine",
         "truncate_dim": size,
     }
 
@@ -234,20 +260,26 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
     config = read_json(file) if is_there(file) else {}
-    if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
-        with naming(special := folder / TOKENIZER[2]):
-            checked_config(read_json(special))
+    if TOKENIZER[2] in files:
+        special = read_json(folder / TOKENIZER[2])
+        check_special_tokens(folder, special)
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
-    words = read_json(folder / TOKENIZER[0])
     with naming(folder / TOKENIZER[0]):
-        check_kind("model", words.get("model"), dict)
+        words = parsed(files[TOKENIZER[0]])
     with naming(file):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
-            length = positions if most is None else check_number("model_max_length", most, 2)
+            length = positions if most is None else whole("model_max_length", most)
         files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], words, config, lower)
-    return files, int(min(length, positions))  # 1e30 stands for no limit
+    return files, min(length, positions)
+
+
+def whole(name: str, value: Any) -> int:
+    """An integer that may be written as 1e30, which stands for no limit."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return check_size(name, value, 2)
 
 
 def write_modules(folder: Path, model: Any) -> None:
@@ -263,6 +295,7 @@ def write_modules(folder: Path, model: Any) -> None:
             for i, (kind, path) in enumerate(parts)
         ],
     )
+    width = model.encoder.config["hidden_size"]
     for part, (kind, path) in zip(model.head, parts[2:], strict=True):
         (folder / path).mkdir(exist_ok=True)
         if kind == "Normalize":
@@ -281,9 +314,7 @@ def write_modules(folder: Path, model: Any) -> None:
             folder / path / WEIGHTS,
         )
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    pooling = {name: mode == model.pooling for name, mode in POOLINGS.items()}
-    width = {"word_embedding_dimension": model.encoder.config["hidden_size"]}
-    write_json(folder / "1_Pooling" / "config.json", width | pooling)
+    write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])
     first = (normalizers(json.loads(content)) if content else [])[:1]
@@ -291,3 +322,13 @@ def write_modules(folder: Path, model: Any) -> None:
     write_json(folder / LENGTHS, {"max_seq_length": model.max_length} | lower)
     settings = {name: x for name, x in model.settings.items() if x is not None}
     write_json(folder / MODEL, settings)
+
+
+def pooling_settings(model: Any, width: int) -> dict[str, Any]:
+    """Old versions know one order only, and no include_prompt before 2.3."""
+    settings: dict[str, Any] = {"word_embedding_dimension": width}
+    if list(model.pooling) == [mode for mode in POOLINGS.values() if mode in model.pooling]:
+        settings |= {name: mode in model.pooling for name, mode in POOLINGS.items()}
+    else:
+        settings["pooling_mode"] = list(model.pooling)
+    return settings | ({} if model.include_prompt else {"include_prompt": False})

@@ -1,18 +1,19 @@
-"""The files of a tokenizer: tokenizer.json decides, and settings beside it may say more.
+"""The files of a tokenizer: what transformers makes of them, said in tokenizer.json alone.
 
-As in transformers 4, a BertTokenizer has three settings of its normalizer from
-tokenizer_config.json. A TokenizersBackend, which was called PreTrainedTokenizerFast, is
-tokenizer.json as it stands.
+transformers 5 makes a BertTokenizer from the words of tokenizer.json and the settings of
+tokenizer_config.json, whatever else tokenizer.json says. It takes a TokenizersBackend, which was
+called PreTrainedTokenizerFast, from tokenizer.json as it stands.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from ..base.checks import optional_package
+from ..base.checks import describe, optional_package
 from ..errors import CheckpointError
-from .settings import check_kind, check_known
+from .settings import check_kind, check_known, naming
 
 # The first has all of the tokenizer, and the second has settings that come first.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
@@ -24,12 +25,7 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-# Of a BertNormalizer in tokenizer.json: the setting of tokenizer_config.json, and its usual value.
-OF_BERT = {
-    "lowercase": ("do_lower_case", True),
-    "strip_accents": ("strip_accents", None),
-    "handle_chinese_chars": ("tokenize_chinese_chars", True),
-}
+OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 # Notes, what decodes ids, and options of other calls: none changes the ids of a text.
 NOTES = """
 _commit_hash backend chat_template clean_up_tokenization_spaces from_slow is_local local_files_only
@@ -49,8 +45,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "extra_special_tokens": (None, [], {}),
     "auto_map": (None, {}),
     **{name: (word,) for name, word in SPECIAL.items()},
-    **dict.fromkeys(("padding_side", "truncation_side"), ("right",)),
-    **dict.fromkeys(("model_max_length", "max_len"), ()),
+    **dict.fromkeys(("model_max_length", "max_len", "padding_side", "truncation_side"), ()),
     **dict.fromkeys(("model_input_names", "added_tokens_decoder", *NOTES.split()), ()),
 }
 
@@ -70,14 +65,37 @@ def read_tokenizer_json(content: bytes) -> Any:
 def checked_config(config: dict[str, Any]) -> None:
     """Refuse what this tokenizer is not, and what is unknown."""
     words = {
-        name: word.get("content")
+        name: word["content"] if is_plain(word) else word
         for name, word in config.items()
-        if name in SPECIAL and isinstance(word, dict)
+        if name in SPECIAL
     }
     check_known(config | words, KNOWN)
     names = check_kind("model_input_names", config.get("model_input_names") or [], list)
     if names and not all(name in names for name in ("input_ids", "attention_mask")):
         raise ValueError(f"model_input_names must have attention_mask here, got {names!r:.60}")
+
+
+def is_plain(token: Any) -> bool:
+    """Whether a special token is an object without options that change where it is found."""
+    known = {*OPTIONS, "content", "special", "__type", "id"}
+    return (
+        isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and set(token) <= known
+        and not any(token.get(option) for option in OPTIONS)
+    )
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """What tokenizer.json says, with a model in it."""
+    try:
+        tokenizer = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the file is damaged: {error}") from None
+    if not isinstance(tokenizer, dict):
+        raise ValueError(f"the file must hold an object, got {describe(tokenizer)}")
+    check_kind("model", tokenizer.get("model"), dict)
+    return tokenizer
 
 
 def normalized(
@@ -90,15 +108,81 @@ def normalized(
     """
     before = json.dumps(tokenizer)
     checked_config(config)
+    for part, side in (("padding", "padding_side"), ("truncation", "truncation_side")):
+        given = tokenizer.get(part)
+        direction = given.get("direction", "Right") if isinstance(given, dict) else "Right"
+        if str(config.get(side, direction)).lower() != "right":
+            raise ValueError(f"{side} must be 'right', got {config.get(side, direction)!r:.60}")
+    if config.get("tokenizer_class") not in AS_IT_STANDS:
+        make_bert(tokenizer, config)
+    check_added(tokenizer, config.get("added_tokens_decoder") or {})
     parts = normalizers(tokenizer)
-    for part in parts:
-        is_bert = part.get("type") == "BertNormalizer"
-        if is_bert and config.get("tokenizer_class") not in AS_IT_STANDS:
-            part |= {ours: config.get(*theirs) for ours, theirs in OF_BERT.items()}
     if lower and not any(part.get("type") == "Lowercase" for part in parts):
         parts = [{"type": "Lowercase"}, *parts]
         tokenizer["normalizer"] = {"type": "Sequence", "normalizers": parts}
     return content if json.dumps(tokenizer) == before else json.dumps(tokenizer).encode()
+
+
+def make_bert(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
+    """Everything but the words becomes that of transformers' BertTokenizer."""
+    model = tokenizer["model"]
+    usual = {
+        "type": "WordPiece",
+        "unk_token": SPECIAL["unk_token"],
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+    }
+    for name, expected in usual.items():
+        found = model.get(name, expected)
+        if found != expected:
+            raise ValueError(
+                f"a BertTokenizer has model.{name} {expected!r} in {TOKENIZER[0]}, got "
+                f"{found!r:.60}"
+            )
+    vocab = model.get("vocab")
+    ids = {word: vocab.get(word) for word in SPECIAL.values()} if isinstance(vocab, dict) else {}
+    for name in ("unk_token", "cls_token", "sep_token"):
+        if ids.get(SPECIAL[name]) is None:
+            raise ValueError(f"{TOKENIZER[0]} must have the word {SPECIAL[name]}, the {name}")
+    tokenizer["normalizer"] = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": config.get("tokenize_chinese_chars", True),
+        "strip_accents": config.get("strip_accents"),
+        "lowercase": config.get("do_lower_case", True),
+    }
+    tokenizer["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    ends = {key: [f"[{key.upper()}]", ids[f"[{key.upper()}]"]] for key in ("sep", "cls")}
+    tokenizer["post_processor"] = {"type": "BertProcessing", **ends}
+    added = added_tokens(tokenizer)
+    there = {token["content"] for token in added}
+    for word, id in ids.items():
+        if id is not None and word not in there:
+            options = dict.fromkeys(OPTIONS, False)
+            added.append({"id": id, "content": word, **options, "special": True})
+    tokenizer["added_tokens"] = sorted(added, key=lambda token: token["id"])
+
+
+def added_tokens(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
+    added = check_kind("added_tokens", tokenizer.get("added_tokens") or [], list)
+    for token in added:
+        check_kind("an added token", token, dict)
+        if not isinstance(token.get("id"), int) or not isinstance(token.get("content"), str):
+            raise ValueError(f"an added token must have an id and its content, got {token!r:.60}")
+    return list(added)
+
+
+def check_added(tokenizer: dict[str, Any], theirs: Any) -> None:
+    """What tokenizer_config.json adds is in tokenizer.json too, in the same form."""
+    ours = {str(token["id"]): token for token in added_tokens(tokenizer)}
+    for id, token in check_kind("added_tokens_decoder", theirs, dict).items():
+        check_kind(f"token {id} of added_tokens_decoder", token, dict)
+        same = ours.get(id, {})
+        if any(name in token and token[name] != same.get(name) for name in ("content", *OPTIONS)):
+            raise ValueError(
+                f"added_tokens_decoder has {token!r:.90} for id {id}, and {TOKENIZER[0]} has "
+                f"{same or 'none'}"
+            )
 
 
 def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
@@ -106,3 +190,9 @@ def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
     one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
     parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def check_special_tokens(folder: Path, settings: dict[str, Any]) -> None:
+    """special_tokens_map.json repeats a part of tokenizer_config.json."""
+    with naming(folder / TOKENIZER[2]):
+        checked_config(settings)

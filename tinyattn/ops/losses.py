@@ -229,8 +229,9 @@ def weighted_nll(
     classes, terms = log_probs.shape[axis], -log_probs
     if weight is not None:
         terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
-    if target.dtype.kind == "f":  # in the dtype of the terms, which may be wider
-        target = (1 - smoothing) * target.to(terms.dtype) + smoothing / classes
+    if target.dtype.kind == "f":
+        if smoothing:  # in the dtype of the terms, which may be wider
+            target = (1 - smoothing) * target.to(terms.dtype) + smoothing / classes
         return reduced((terms * target).sum(axis), reduction)
     check_class_range(target._data, classes, ignore_index)
     mixed = smoothing * terms.mean(axis) if smoothing else 0.0

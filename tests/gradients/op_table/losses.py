@@ -250,7 +250,7 @@ ROWS: list[OpRow] = [
         ],
         differentiable=(0, 1),
         extremes=reduced("many rows,many rows positive"),
-        keeps="input 1, input 2, 2 more",
+        keeps="input 1, input 2, 3 more",
     ),
     OpRow(
         "nll_loss",

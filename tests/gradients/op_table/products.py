@@ -148,7 +148,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ta.hstack([]), TypeError, "hstack takes one or more Tensors"),
             error(lambda: ta.hstack(t(3)), TypeError, "hstack takes a list or tuple"),
-            error(lambda: ta.hstack([t(2, 3), t(3, 3)]), ValueError, r"\(3, 3\).*\(2, 3\)"),
+            error(lambda: ta.hstack([t(2, 3), t(3, 3)]), ValueError, r"\[2, 3\].*\[3, 3\]"),
         ],
         spellings={"ta.hstack": lambda *xs: ta.hstack(list(xs))},
         differentiable="all",
@@ -163,7 +163,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ta.vstack([]), TypeError, "vstack takes one or more Tensors"),
             error(lambda: ta.vstack([t(3), 1.0]), TypeError, "vstack takes .*Tensors"),
-            error(lambda: ta.vstack([t(3), t(4)]), ValueError, r"\(1, 4\).*\(1, 3\)"),
+            error(lambda: ta.vstack([t(3), t(4)]), ValueError, r"\[1, 3\].*\[1, 4\]"),
         ],
         spellings={"ta.vstack": lambda *xs: ta.vstack(list(xs))},
         differentiable="all",
