@@ -320,3 +320,13 @@ def test_a_float_mask_is_moved(form, dtype, cuda):
         for device in ("cpu", "cuda")
     )
     np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.bool_])
+def test_integers_go_to_the_formulas_because_the_kernels_are_of_floats(dtype, cuda):
+    numbers = np.array([7, 0, 5], dtype)
+    for function in (F.relu, lambda x: x % 3, lambda x: x // 2):
+        found, right = (function(ta.tensor(numbers, device=name)) for name in ("cuda", "cpu"))
+        assert found.device == "cuda"
+        assert found.dtype == right.dtype
+        assert found.tolist() == right.tolist()
