@@ -135,6 +135,25 @@ def test_a_text_that_ends_within_a_character_is_shown_to_its_end() -> None:
         assert text.endswith("\ufffd")
 
 
+@pytest.mark.parametrize("prompt", ["中文", "é", "a", "x中"])
+def test_a_character_of_several_ids_before_the_text_is_not_shown(prompt: str) -> None:
+    class Tokenizer:
+        """Each byte is an id."""
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(ids=list(text.encode()))
+
+        def decode(self, ids: list[int]) -> str:
+            return bytes(ids).decode(errors="replace")
+
+    model = ta.models.CausalLM(LLAMA | {"vocab_size": 256}).eval()
+    model._new_tokenizer = Tokenizer
+    ids = list(prompt.encode())
+    longer = generate(model.next_scores(), [ids], len(ids) + 6, pad=-1)[0].tolist()
+    shown = "".join(model.generate_text(prompt, 6))
+    assert prompt + shown == Tokenizer().decode(longer)
+
+
 def test_every_stop_of_a_config_ends_a_text() -> None:
     for stops in ([3, 5], [5], 5):
         config = causal_files.checked_config(LLAMA | {"eos_token_id": stops})

@@ -277,15 +277,17 @@ class CausalLM(Published):
     ) -> Iterator[str]:
         """The text after ids, up to `end` ids in all."""
         start, shown, text, ends = len(ids), 0, "", self.end_ids
-        # A decoder of SentencePiece leaves out the space before the first word.
-        before = len(self.tokenizer.decode(ids[-1:]))
+        # A decoder of SentencePiece leaves out the space before the first word, and a character may
+        # be four ids. So the last ids of the prompt are decoded too, but not shown.
+        near = max(start - 8, 0)
+        before = len(self.tokenizer.decode(ids[near:]).rstrip("\ufffd"))
         while len(ids) < end:
             # A function, because `generate` would let the scores begin anew.
             longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
             ids = longer[0].tolist()
             if ids[-1] in ends:
                 break
-            text = self.tokenizer.decode(ids[start - 1 :])[before:]
+            text = self.tokenizer.decode(ids[near:])[before:]
             if found := [place for word in stop if (place := text.find(word)) >= 0]:
                 text = text[: min(found)]
                 break
