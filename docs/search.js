@@ -115,12 +115,14 @@ function pagesFor(stems, excluded) {
     for (const page of pages) found[page].text += all && (worth(stem) / all) * strength(page, stem);
 
   // How much of the query a page has. Half of the best is enough, because a question has words, such
-  // as "explained", that its answer has not.
+  // as "explained", that its answer has not. Up to five Chinese signs are no question.
   const share = docnames.map((_, page) => sum([...stems].filter((x) => having.get(x).has(page))));
-  const least = Math.max(...share) / 2;
+  const pairs = [...stems].filter((stem) => /[\u4e00-\u9fff]{2}/.test(stem));
+  const isShort = pairs.length > 0 && pairs.length <= 4;
+  const least = Math.max(...share) * (isShort ? 1 : 0.5);
   const results = [];
   found.forEach((parts, page) => {
-    const isNamed = Math.max(parts.term, parts.title, parts.section) > 0.25;
+    const isNamed = Math.max(parts.term, parts.title, parts.section) > (isShort ? 0.45 : 0.25);
     if (excluded.has(page) || !parts.text || (share[page] < least && !isNamed)) return;
     const score = ["term", "title", "section", "text"].reduce((s, x) => s + Scorer[x] * parts[x], 0);
     const name = docnames[page];
