@@ -88,7 +88,7 @@ def gelu_tanh_backward_elements(grad, x, result, first, last):
 def normal_cdf_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        out[i] = 0.5 * math.erfc(-SQRT_HALF * x[i])
+        out[i] = 0.5 * math.erfc(-SQRT_HALF * np.float64(x[i]))
 
 
 normal_cdf = of_elements(normal_cdf_elements, 10.0)
