@@ -15,6 +15,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.ops.order import first_in_order
 
 BYTE, INT, FLAG = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.bool_)
 TENTH = 0.1  # in float32 it is another number
@@ -275,6 +276,7 @@ def test_equal_elements_keep_their_order_in_a_long_row(descending: bool) -> None
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("kind", ["distinct", "equal", "NaN"])
 def test_topk_of_many_is_the_beginning_of_the_order(kind: str, largest: bool) -> None:
+    """Few of many are found without sorting all; the order is that of sorting all the same."""
     values = np.random.default_rng(1).standard_normal((3, 400), np.float32)
     if kind == "equal":
         values = np.round(values)
@@ -286,6 +288,8 @@ def test_topk_of_many_is_the_beginning_of_the_order(kind: str, largest: bool) ->
     assert found.indices.tolist() == order.tolist()
     assert np.array_equal(found.values.numpy(), x.gather(1, order).numpy(), equal_nan=True)
     assert x.T.topk(20, 0, largest=largest).indices.T.tolist() == order.tolist()
+    if kind == "distinct":
+        assert first_in_order(values, 20, largest) is not None  # None would sort all
 
 
 @pytest.mark.parametrize("exponent", [-0.5, *range(-8, 9)])
