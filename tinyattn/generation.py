@@ -253,7 +253,7 @@ class Processed:
                 setattr(self, name, getattr(next_scores, name))
 
     def __call__(self, ids: ArrayLike) -> Tensor:
-        scores = self.next_scores(ids).cpu().numpy()
+        scores = self.next_scores(ids).numpy()
         for processor in self.processors:
             scores = processor(to_device(array_like(ids, "ids"), "cpu"), scores)
         return Tensor(scores)

@@ -194,6 +194,7 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ("optim.Adma", "did you mean Adam"),
         ("Tensor.gt_of", r"has no Tensor.gt_of$"),
         ("ta.xyz", "tinyattn has no ta.xyz$"),
+        ("ta.arg", "tinyattn has no ta.arg$"),  # a part of the name of a function of NumPy
         ("nn.Layernorm", "did you mean LayerNorm"),
         ("Tensor.", "tinyattn has no Tensor.$"),
     ],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from common import leaf
+from common import MAKERS, leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -102,18 +103,22 @@ def test_whole_numbers_are_drawn_up_to_the_largest_of_their_dtype() -> None:
             ta.randint(low, high, (2,), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
-    "name", ["zeros_like", "ones_like", "full_like", "rand_like", "randn_like"]
-)
-def test_what_is_like_a_tensor_takes_every_option(name: str) -> None:
-    more = (2,) if name == "full_like" else ()
-    x = ta.ones(2, 3, dtype=np.float64)
-    same, other = getattr(ta, name)(x, *more), getattr(ta, name)
-    assert (same.shape, same.dtype, same.requires_grad) == ((2, 3), np.float64, False)
-    made = other(x, *more, dtype=np.float16, requires_grad=True)
-    assert (made.shape, made.dtype, made.requires_grad) == ((2, 3), np.float16, True)
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_makes_a_tensor_takes_every_option(name: str) -> None:
+    make, x = getattr(ta, name), ta.ones(2, 3, dtype=np.float64)
+    arguments = MAKERS[name](x)
+    same, options = make(*arguments), inspect.signature(make).parameters
+    assert not same.requires_grad
+    if "like" in name:
+        assert (same.shape, same.dtype) == ((2, 3), np.float64)
+    for dtype in (np.int16,) if name == "randint" else (np.float16, np.float64):
+        if "dtype" in options:
+            made = make(*arguments, dtype=dtype)
+            assert (made.shape, made.dtype, made.requires_grad) == (same.shape, dtype, False)
+    if "requires_grad" in options:
+        assert make(*arguments, dtype=np.float16, requires_grad=True).requires_grad
     with pytest.raises(DeviceError):
-        other(x, *more, device="no")
+        make(*arguments, device="no")
 
 
 @pytest.mark.parametrize("past", [0, 1, 5])

@@ -74,6 +74,7 @@ BOTH: dict[str, list[Any]] = {
     "index_copy": [((Y, 0, np.array([2, 0]), Z[:2]), {}), ((Y, 1, np.array([3]), Z[:, :1]), {})],
     "index_fill": [
         ((Y, 0, ROWS, 7.0), {}), ((Y, -1, np.array([1, 2]), -1), {}), ((I2, 1, ROWS, 5), {}),
+        ((Y, 0, np.array([-1]), 7.0), {}), ((Y, 1, np.array([-3, 0]), 7.0), {}),
     ],
     "index_put": [
         ((Y, (ROWS[:2], np.array([1, 3])), W[:2]), {}), ((Y, (ROWS,), Z), {"accumulate": True}),

@@ -25,9 +25,10 @@ from .shapes import concatenate, expand, pieces, reshape, squeeze
 
 def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
     """`shape` after a reduction over `dim` with keepdim=True."""
-    if dim is None or dim == () or not shape:
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if dim is None or not dims or not shape:
         return (1,) * len(shape)
-    dims = {i % len(shape) for i in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+    dims = {i % len(shape) for i in dims}
     return tuple(1 if i in dims else n for i, n in enumerate(shape))
 
 
