@@ -224,6 +224,18 @@ def test_no_name_of_pytorch_gets_a_guess_that_means_something_else(owner: str) -
     assert walked > (5 if owner == "nn.init" else 10)
 
 
+@pytest.mark.parametrize("space", [ta, ta.ones(2), nn, F, nn.Linear(2, 2)], ids=type)
+def test_no_guess_is_a_private_name(space: Any) -> None:
+    private = [*dir(space), *vars(space)] if hasattr(space, "__dict__") else dir(space)
+    names = {name.strip("_") for name in private if name.startswith("_")}
+    names = {name for name in names if name and not hasattr(space, name)}
+    assert names
+    for name in names:
+        with pytest.raises(AttributeError) as caught:
+            getattr(space, name)
+        assert "did you mean _" not in str(caught.value)
+
+
 def test_a_module_guesses_no_name_of_pytorchs_modules() -> None:
     """`add_module` is not `named_modules`."""
     torch = pytest.importorskip("torch")

@@ -16,6 +16,13 @@ from tinyattn import functional as F
 from tinyattn.errors import DeviceError, DtypeError, ShapeError
 
 
+def takes(function: Any, argument: str) -> bool:
+    try:
+        return argument in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 @pytest.mark.parametrize("correction", [3, 4, 7])
 def test_variance_of_fewer_numbers_than_the_correction_is_inf(
     correction: int,
@@ -222,3 +229,92 @@ def test_the_remainder_of_integers_by_floats(kind: Any) -> None:
     assert (x % y).tolist() == [0.25, 0, -1]
     assert (x // y).tolist() == [1, 0, -1]
     assert (x % y).dtype == np.float32
+
+
+ROWS = np.arange(1200.0).reshape(2, 300, 2)
+SQUARE = np.arange(90_000.0).reshape(300, 300)
+# Calls in which n makes a small integer.
+OF_SMALL_INTEGERS: dict[str, Any] = {
+    "arange": lambda n: ta.arange(n(100), n(-100), n(-50)),
+    "arange upwards": lambda n: ta.arange(n(-100), n(100), n(50)),
+    "chunk": lambda n: ta.tensor(ROWS).chunk(n(3), n(1)),
+    "diagonal": lambda n: ta.tensor(SQUARE).diagonal(n(1)),
+    "diagonal below": lambda n: ta.tensor(SQUARE).diagonal(n(-100)),
+    "eye": lambda n: ta.eye(n(100), n(120)),
+    "expand": lambda n: ta.ones(1, 1).expand(n(100), n(100)),
+    "flip": lambda n: ta.tensor(ROWS).flip(n(0), n(-1)),
+    "layer_norm": lambda n: F.layer_norm(ta.tensor(ROWS), n(2)),
+    "linspace": lambda n: ta.linspace(n(-100), n(100), n(5)),
+    "one_hot": lambda n: F.one_hot(ta.tensor([1, 2]), n(100)),
+    "repeat": lambda n: ta.ones(2).repeat(n(100), n(2)),
+    "repeat_interleave": lambda n: ta.tensor(ROWS).repeat_interleave(n(100), n(0)),
+    "reshape": lambda n: ta.tensor(ROWS).reshape(n(100), n(-1)),
+    "reshape to small sizes": lambda n: ta.tensor(SQUARE).reshape(n(100), n(100), n(9)),
+    "rms_norm": lambda n: F.rms_norm(ta.tensor(ROWS), n(2)),
+    "roll": lambda n: ta.tensor(ROWS).roll(n(-100), n(1)),
+    "split": lambda n: ta.tensor(ROWS).split(n(100), n(1)),
+    "split of sizes": lambda n: ta.tensor(ROWS).split([n(100), n(100), n(100)], n(1)),
+    "topk": lambda n: ta.tensor(SQUARE).topk(n(100), n(0)),
+    "tril": lambda n: ta.tensor(SQUARE).tril(n(100)),
+    "triu": lambda n: ta.tensor(SQUARE).triu(n(-128)),
+    "triu above": lambda n: ta.tensor(SQUARE).triu(n(1)),
+    "var": lambda n: ta.tensor(SQUARE).var(n(0), correction=n(100)),
+    "std": lambda n: ta.tensor(SQUARE).std(n(-1)),
+    "squeeze": lambda n: ta.tensor(ROWS[:1]).squeeze(n(0)),
+    "zeros": lambda n: ta.zeros(n(100), n(100)),
+}
+
+
+@pytest.mark.parametrize("name", OF_SMALL_INTEGERS)
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64])
+def test_integers_of_numpy_do_not_overflow(name: str, kind: Any) -> None:
+    """A size or a place that was read from an array of int8 is worth as much as one of Python."""
+
+    def of_kind(value: int) -> Any:
+        return kind(value) if np.iinfo(kind).min <= value else np.int16(value)
+
+    call = OF_SMALL_INTEGERS[name]
+    found, right = (x if isinstance(x, tuple) else (x,) for x in (call(of_kind), call(int)))
+    for one, other in zip(found, right, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one.numpy(), other.numpy(), strict=True)
+
+
+def test_an_offset_is_an_integer() -> None:
+    for call in (ta.ones(2, 2).tril, ta.ones(2, 2).triu, ta.ones(2, 2).diagonal):
+        for wrong in (1.0, None, True, "1"):
+            with pytest.raises(TypeError, match=r"(diagonal|offset) must be an integer, got"):
+                call(wrong)
+
+
+OF_A_DIMENSION = {
+    name: function
+    for name, function in inspect.getmembers(ta.Tensor, callable)
+    if not name.startswith("_") and name != "size" and takes(function, "dim")
+}
+NEEDED = {"chunk": 2, "one_hot": 9, "roll": 1, "split": 2, "topk": 1, "repeat_interleave": 2}
+
+
+@pytest.mark.parametrize("name", OF_A_DIMENSION)
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.uint16, np.float16])
+def test_a_negative_dimension_is_counted_from_the_end_in_every_dtype(name: str, dtype: Any) -> None:
+    """The dimension is no number of the tensor: -1 must not fit into uint8."""
+    x = ta.tensor(np.arange(6).reshape(2, 3).astype(dtype))
+
+    def found(dim: int) -> Any:
+        needed = (NEEDED[name],) if name in NEEDED else ()
+        options = {"dims": dim} if name == "roll" else {"dim": dim}
+        try:
+            result = OF_A_DIMENSION[name](x, *needed, **options)
+        except DtypeError as error:  # of an op of floats; and a missing argument
+            return str(error)
+        parts = result if isinstance(result, tuple) else (result,)
+        return [(part.dtype, part.tolist()) for part in parts]
+
+    try:
+        right = found(1)
+    except TypeError as error:
+        assert "missing" in str(error) or "misses" in str(error)  # noqa: PT017
+        return
+    assert found(-2 if name == "unsqueeze" else -1) == right
+    assert "fit" not in str(right)

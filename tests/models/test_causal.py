@@ -688,6 +688,22 @@ def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+def test_the_text_of_a_chat_gets_no_further_first_token(tmp_path):
+    """The template writes it; a tokenizer that puts it before each text would read it twice."""
+    bos = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1}
+    size = {"llama.context_length": 200}
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **bos, **size)
+    model = CausalLM.from_gguf(path)
+    assert model.tokenizer.encode("a").ids[0] == 1
+    messages = [{"role": "user", "content": "Why?"}]
+    text = model.chat_prompt(messages)
+    ids = model.chat(max_new_tokens=4).newest(messages)[1]
+    assert ids == model.tokenizer.encode(text, add_special_tokens=False).ids
+    assert ids.count(1) == text.count("<|im_start|>")
+
+
+@needs_tokenizers
+@needs_jinja
 def test_a_conversation_beyond_the_positions_is_seldom_read_anew(tmp_path):
     """A quarter of the room becomes free at once, and the turns that fill it are read alone."""
     path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 800})
