@@ -189,6 +189,7 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ),
         ("Tensor.reshap", "did you mean reshape"),
         ("ta.arrange", "did you mean arange"),
+        ("ta.tenosr", r"did you mean Tensor, tensor\?$"),
         ("nn.LayerNrom", "did you mean LayerNorm"),
         ("F.sofmax", "did you mean .*softmax"),
         ("optim.Adma", "did you mean Adam"),

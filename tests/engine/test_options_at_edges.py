@@ -318,3 +318,7 @@ def test_a_negative_dimension_is_counted_from_the_end_in_every_dtype(name: str, 
         return
     assert found(-2 if name == "unsqueeze" else -1) == right
     assert "fit" not in str(right)
+    if isinstance(right, str):
+        return
+    with pytest.raises(IndexError, match="dim 70000 is out of range"):  # of float16 too
+        found(70_000)
