@@ -85,9 +85,10 @@ def is_integer(value: Any) -> bool:
 
 def integer(name: str, value: Any) -> int:
     """As a number of Python, because an int8 of NumPy overflows in what is added to it."""
-    if not is_integer(value):
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of a Tensor too
+    if not is_integer(number):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    return int(value)
+    return number
 
 
 def check_size(name: str, value: Any, least: int = 1) -> int:
