@@ -706,3 +706,16 @@ def test_a_repetition_costs():
     assert scores.tolist() == [[1.0, -1.0, 2.0, 0.0]]
     with pytest.raises(ValueError, match="penalty"):
         repetition_penalty(-1)
+
+
+@pytest.mark.parametrize("make", [list, np.array, ta.tensor])
+def test_processors_get_arrays_whatever_the_ids_are(make):
+    seen = []
+
+    def note(ids, scores):
+        seen.append((type(ids), type(scores), ids.tolist()))
+        return scores
+
+    scores = Processed(lambda ids: ta.zeros(1, 3), note, repetition_penalty(2.0), note)
+    assert scores(make([[1, 2]])).shape == (1, 3)
+    assert seen == [(np.ndarray, np.ndarray, [[1, 2]])] * 2
