@@ -33,6 +33,15 @@ def test_variance_of_fewer_numbers_than_the_correction_is_inf(
     assert np.isnan(ta.ones(1, 1).var(1, correction=correction).numpy()).all()
 
 
+@pytest.mark.parametrize("correction", [0, 1, 2])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, for 0 / 0
+def test_numbers_of_none_are_nan(correction: int) -> None:
+    for x, dim in ((ta.zeros(0), None), (ta.zeros(2, 0), 1), (ta.zeros(0, 2), 0)):
+        for result in (x.var(dim, correction=correction), x.std(dim, correction=correction)):
+            assert np.isnan(result.numpy()).all()
+        assert np.isnan(x.mean(dim).numpy()).all()
+
+
 @pytest.mark.parametrize("name", ["sum", "cumsum", "prod"])
 def test_a_dtype_is_that_of_the_sum_and_not_of_its_result_alone(name: str) -> None:
     numbers = np.array([200.0, 300.5, 2.0], np.float16)
