@@ -269,6 +269,10 @@ def test_a_schedule_goes_on_from_its_state(tmp_path: Any, make: Any) -> None:
         later.load_state_dict({"last_epoch": 3})
 
 
+def another() -> Any:
+    return optim.SGD([ta.ones(2, requires_grad=True)], lr=0.1)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -281,6 +285,21 @@ def test_a_schedule_goes_on_from_its_state(tmp_path: Any, make: Any) -> None:
         (lambda o: LambdaLR(o, [abs] * 3), TypeError, "a list of 2, one per group, got"),
         (lambda o: lr_scheduler.LinearLR(o, total_iters=0), ta.errors.ShapeError, "total_iters mu"),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 0), ValueError, "T_max must be a number >= 1"),
+        *[
+            (make, ValueError, "takes schedules of one optimizer, and no ReduceLROnPlateau")
+            for kind in (
+                lr_scheduler.ChainedScheduler,
+                lambda several: lr_scheduler.SequentialLR(
+                    several[0].optimizer if several else None, several, [1] * (len(several) - 1)
+                ),
+            )
+            for make in (
+                lambda o, kind=kind: kind([lr_scheduler.ReduceLROnPlateau(o)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), lr_scheduler.ReduceLROnPlateau(o)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), StepLR(another(), 1)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), o]),
+            )
+        ],
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(make: Any, error: Any, message: str) -> None:
