@@ -109,6 +109,17 @@ def test_a_wrong_second_derivative() -> None:
     check_op(op, samples(), second_order=False)
 
 
+def test_an_op_that_draws_from_the_state_of_numpy() -> None:
+    def forward(x: Any) -> Any:
+        np.random.random()
+        return x * x
+
+    state = np.random.get_state()
+    with pytest.raises(GradcheckError, match="NumPy's global random state was used"):
+        check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
+    np.random.set_state(state)
+
+
 def test_a_result_of_another_dtype() -> None:
     op = faulty(lambda grad, x: 2 * grad * x, lambda x: np.asarray(x * x, np.float64))
     with pytest.raises(GradcheckError, match="float32 gave a result or gradient of float64"):
