@@ -425,7 +425,11 @@ def test_the_prompt_stays_as_it_was(kind, num_beams):
         (lambda: generate(uniform, [[1, 0, 2]], 4), ValueError, "take another pad, such as -1"),
         (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
         (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
-        (lambda: generate(uniform, [[1]], 4, pad=None), DtypeError, "pad is an id"),
+        (
+            lambda: generate(uniform, [[1]], 4, pad=None),
+            DtypeError,
+            "pad must be an integer, got None",
+        ),
         (lambda: generate(uniform, [[1]], 4, temperature=-1), ValueError, "temperature"),
         (lambda: generate(uniform, [[1]], 4, temperature=math.nan), ValueError, "temperature"),
         (lambda: generate(uniform, [[1]], 4, top_k=2), ValueError, "temperature above 0"),

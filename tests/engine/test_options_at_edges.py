@@ -330,3 +330,15 @@ def test_a_negative_dimension_is_counted_from_the_end_in_every_dtype(name: str, 
         return
     with pytest.raises(IndexError, match="dim 70000 is out of range"):  # of float16 too
         found(70_000)
+
+
+def test_complex_results_are_refused() -> None:
+    x = ta.ones(2)
+    for call in (
+        lambda: x * 1j,
+        lambda: x + np.ones(2) * 1j,
+        lambda: x**1j,
+        lambda: ta.op(promote=True)(lambda x, y: x * y)(x, 1j),
+    ):
+        with pytest.raises(DtypeError, match="real numbers, got a complex one"):
+            call()

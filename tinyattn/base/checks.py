@@ -87,7 +87,7 @@ def integer(name: str, value: Any) -> int:
     """As a number of Python, because an int8 of NumPy overflows in what is added to it."""
     number = value.item() if getattr(value, "ndim", None) == 0 else value  # of a Tensor too
     if not is_integer(number):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise DtypeError(f"{name} must be an integer, got {value!r}")
     return number
 
 
