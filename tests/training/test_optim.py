@@ -1365,3 +1365,18 @@ def test_arrays_that_fit_no_parameter_are_refused(make):
     assert {k: x.tolist() for k, x in after["arrays"].items()} == {
         k: x.tolist() for k, x in before["arrays"].items()
     }
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_a_state_with_groups_of_other_sizes_is_refused(sizes):
+    def made(sizes):
+        groups = [
+            {"params": [ta.ones(2, requires_grad=True) for _ in range(n)], "lr": 0.1 * (i + 1)}
+            for i, n in enumerate(sizes)
+        ]
+        return optim.SGD(groups, lr=0.1)
+
+    optimizer = made(sizes)
+    with pytest.raises(CheckpointError, match=f"a group has {sizes[0]} parameters"):
+        optimizer.load_state_dict(made(sizes[::-1]).state_dict())
+    optimizer.load_state_dict(made(sizes).state_dict())
