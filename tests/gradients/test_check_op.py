@@ -484,3 +484,7 @@ def test_the_reference_has_as_many_outputs() -> None:
 
 def test_an_output_without_elements_is_compared() -> None:
     check_op(lambda x: x * 2.0, [(np.zeros((0, 3)),)], reference=lambda x: 2 * x)
+
+
+def test_an_argument_may_play_no_part() -> None:
+    check_op(lambda x, y: x * x, [(np.array([0.5, -2.0]), np.array([1.5, 3.0]))])
