@@ -13,6 +13,7 @@ from common import MAKERS, leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.engine.op import registry
 from tinyattn.errors import DeviceError, DtypeError, ShapeError
 
 
@@ -342,3 +343,12 @@ def test_complex_results_are_refused() -> None:
     ):
         with pytest.raises(DtypeError, match="real numbers, got a complex one"):
             call()
+
+
+@pytest.mark.parametrize("name", registry)
+def test_no_op_takes_lists_alone(name: str) -> None:
+    """NumPy would: [1] + [2] is [1, 2], and np.maximum makes arrays, which record nothing."""
+    spec = registry[name].spec
+    lists = [[1.0, 2.0]] * (2 if spec.variadic else max(1, spec.required))
+    with pytest.raises((TypeError, ValueError)):
+        registry[name](*lists)
