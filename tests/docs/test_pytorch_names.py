@@ -194,7 +194,7 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ("F.sofmax", "did you mean .*softmax"),
         ("optim.Adma", "did you mean Adam"),
         ("Tensor.gt_of", r"has no Tensor.gt_of$"),
-        ("ta.xyz", "tinyattn has no ta.xyz$"),
+        *[(f"{x}.xyz", f"tinyattn has no {x}.xyz$") for x in ("ta", "F", "nn", "nn.init", "optim")],
         ("ta.arg", "tinyattn has no ta.arg$"),  # a part of the name of a function of NumPy
         ("nn.Layernorm", "did you mean LayerNorm"),
         ("Tensor.", "tinyattn has no Tensor.$"),

@@ -467,6 +467,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("llama", {"num_attention_heads": 16, "head_dim": 1}, "width is even"),
         ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be more than 0"),
         ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
+        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads 3 must divide 4"),
         ("llama", {"vocab_size": None}, "vocab_size"),
         ("llama", {"eos_token_id": [1, True]}, "eos_token_id must be a token id"),
         ("qwen3", {"use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
@@ -741,6 +742,15 @@ def test_a_question_that_is_refused_changes_nothing(tmp_path):
             conversation.ask(question)
         assert (conversation.messages, conversation.dropped) == (before, 0)
     assert "".join(conversation.ask("Who?"))
+    with pytest.raises(ValueError, match="must alternate"):
+        conversation.model.chat([{"role": "assistant", "content": "a"}, *before[:1] * 2])
+    said = [{"role": "assistant", "content": "a"}] * 2
+    never = "{{ raise_exception('a user begins') }}"
+    conversation.model.chat_template, template = never, conversation.model.chat_template
+    with pytest.raises(ValueError, match="a user begins"):
+        conversation.model.chat(said)
+    conversation.model.chat([{"role": "system", "content": "Be short."}])  # is no question yet
+    conversation.model.chat_template = template
     conversation.options["max_new_tokens"] = "many"
     with pytest.raises(ValueError, match="max_new_tokens must be an integer >= 1, got 'many'"):
         conversation.ask("Who?")

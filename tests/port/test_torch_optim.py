@@ -305,6 +305,7 @@ def another() -> Any:
          ValueError, "cycle_momentum needs an optimizer with a momentum or betas"),
         (lambda o: steps(lr_scheduler.OneCycleLR(o, 1, 2, cycle_momentum=False), 3),
          ValueError, "this OneCycleLR has 2 steps, got step 3"),
+        (lambda o: lr_scheduler.ConstantLR(o, 1.5), ValueError, "factor"),
         (lambda o: lr_scheduler.SequentialLR(o, [StepLR(o, 1), StepLR(o, 1)], [1, 2]),
          ValueError, r"2 schedules have one milestone less, got \[1, 2\]"),
         *[
