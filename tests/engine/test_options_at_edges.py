@@ -352,3 +352,12 @@ def test_no_op_takes_lists_alone(name: str) -> None:
     lists = [[1.0, 2.0]] * (2 if spec.variadic else max(1, spec.required))
     with pytest.raises((TypeError, ValueError)):
         registry[name](*lists)
+
+
+def test_grad_takes_a_list_of_tensors_alone() -> None:
+    x = leaf([1.0, 2.0])
+    y = (x * x).sum()
+    for outputs, inputs in ((y, [x, 3.0]), (y, (x, None)), ([y, 1.0], x), (y, {"x": x})):
+        with pytest.raises(TypeError, match="grad takes a Tensor or a sequence of Tensors, got"):
+            ta.grad(outputs, inputs, retain_graph=True)
+    assert ta.grad(y, [x])[0].tolist() == [2.0, 4.0]

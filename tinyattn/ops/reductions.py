@@ -28,8 +28,8 @@ def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     if dim is None or not dims or not shape:
         return (1,) * len(shape)
-    dims = {i % len(shape) for i in dims}
-    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    reduced = {i % len(shape) for i in dims}
+    return tuple(1 if i in reduced else n for i, n in enumerate(shape))
 
 
 def with_ones(x: Any, shape: tuple[int, ...], dim: Dims) -> Any:

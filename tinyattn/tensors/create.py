@@ -220,7 +220,8 @@ def linspace(
 
     Differs from PyTorch: numbers that an integer dtype cannot hold are a DtypeError.
     """
-    values = np.linspace(*finite("linspace", start, end), checks.check_size("steps", steps, 0))
+    start, end = finite("linspace", start, end)
+    values = np.linspace(start, end, checks.check_size("steps", steps, 0))
     return made(values, dtype, device, requires_grad)
 
 
