@@ -68,7 +68,7 @@ ABSENT = {
     "tinyattn.torch_names.optim.lr_scheduler",
     "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
     "Module.from_pretrained": "write module.weight.data = array, or module.load_state_dict(state); "
-    "ta.interop reads models of PyTorch",
+    "ta.interop.load_torch_state_dict reads one of PyTorch",
     "Module.get_buffer": "write dict(module.named_buffers())[name]",
     "Module.type": "write module.to(dtype)",
     "Module.register_module": "write setattr(module, name, child)",

@@ -122,7 +122,7 @@ def test_the_whole_package_is_searched() -> None:
     for name in (
         "nn.module.Module.state_dict", "tensors.values.Values.data", "ops.losses.kl_div",
         "testing.finite_differences.gradcheck", "training.distributed.all_reduce",
-        "optim.schedules.LambdaLR", "viz.show_graph", "interop.from_torch", "masks.causal",
+        "optim.schedules.LambdaLR", "viz.show_graph", "interop.torch_names", "masks.causal",
     ):  # fmt: skip
         assert names.count(f"tinyattn.{name}") == 1
 
