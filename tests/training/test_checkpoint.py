@@ -802,15 +802,14 @@ def test_a_path_is_a_name(path):
     ta.save({"a": 1}, os.fsencode(path))
     assert ta.load(os.fsencode(path)) == ta.load(path) == ta.load(str(path)) == {"a": 1}
     for wrong in (5, None, ["a"], 1.5, io.BytesIO()):
-        expected = rf"name of a file, a str or a Path, got (_io\.)?{type(wrong).__name__}"
         for call in (
             lambda wrong=wrong: ta.save({"a": 1}, wrong),
             lambda wrong=wrong: ta.load(wrong),
         ):
-            with pytest.raises(TypeError, match=expected):
+            with pytest.raises(TypeError, match=f"os.PathLike object, not {type(wrong).__name__}"):
                 call()
     for call in (lambda: ta.save({"a": 1}, "a\0b"), lambda: ta.load("a\0b")):
-        with pytest.raises(ValueError, match=r"name of a file, got 'a\\x00b'"):
+        with pytest.raises((ValueError, CheckpointError), match="null byte"):
             call()
     assert only_file(path)
 
