@@ -27,7 +27,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 
 def parts(out: Any) -> list[Any]:
-    """The tensors of an output: of a tuple, of tuples in it, and of a PackedSequence."""
+    """The tensors of an output: of a tuple, and of tuples in it."""
     if isinstance(out, tuple):
         return [part for each in out for part in parts(each)]
     return [] if out is None else [out]
@@ -386,49 +386,6 @@ def test_clip_grad_value(torch: Any) -> None:
     assert nn.utils.clip_grad_norm_(ours, 1.0).item() == pytest.approx(0.03**0.5)
 
 
-LENGTHS = [[4, 2, 1], [1, 4, 2]]
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_packed_sequences(torch: Any, lengths: list[int], batch_first: bool) -> None:
-    x = X if batch_first else X.transpose(1, 0, 2).copy()
-    options = {"batch_first": batch_first, "enforce_sorted": lengths == [4, 2, 1]}
-
-    def pack(utils: Any, array: Any) -> Any:
-        return utils.rnn.pack_padded_sequence(array, lengths, **options)
-
-    ours, theirs = pack(nn.utils, ta.tensor(x)), pack(torch.nn.utils, torch.tensor(x))
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert_equal(a, b, 0.0)
-    for more in ({}, {"batch_first": True, "padding_value": 7.0, "total_length": 6}):
-        for a, b in zip(
-            nn.utils.rnn.pad_packed_sequence(ours, **more),
-            torch.nn.utils.rnn.pad_packed_sequence(theirs, **more),
-            strict=True,
-        ):
-            assert_equal(a, b, 0.0)
-    compare(
-        lambda array: nn.utils.rnn.pad_packed_sequence(pack(nn.utils, array))[0],
-        lambda array: torch.nn.utils.rnn.pad_packed_sequence(pack(torch.nn.utils, array))[0],
-        torch, [x],
-    )  # fmt: skip
-
-
-def test_lengths_that_cannot_be_packed() -> None:
-    pack = nn.utils.rnn.pack_padded_sequence
-    for lengths in ([4, 2], [5, 2, 1], [4, 2, 0], []):
-        with pytest.raises(ShapeError, match="lengths are one for each of 3 samples, from 1 to 4"):
-            pack(ta.tensor(X), lengths, batch_first=True)
-    with pytest.raises(ShapeError, match="lengths must fall, or pass enforce_sorted=False"):
-        pack(ta.tensor(X), [1, 4, 2], batch_first=True)
-    packed = pack(ta.tensor(X), [4, 2, 1], batch_first=True)
-    with pytest.raises(ShapeError, match="total_length 3 is less than the longest sample, 4"):
-        nn.utils.rnn.pad_packed_sequence(packed, total_length=3)
-
-
 # Recurrent layers
 
 RECURRENT = [
@@ -497,24 +454,6 @@ def test_the_states_have_their_derivatives(state: Any, widths: tuple[int, ...]) 
     """Against finite differences, the second ones too, which compute the gates again."""
     inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate(widths)]
     ta.testing.check_op(state, [inputs], second_order=True, smooth=True)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name", ["GRU", "LSTM"])
-def test_recurrent_layers_over_packed_sequences(torch: Any, name: str, lengths: list[int]) -> None:
-    ours, theirs = twins(torch, name, E, 5, 2, bidirectional=True)
-
-    def call(module: Any, utils: Any) -> Callable[..., Any]:
-        def run(x: Any) -> Any:
-            packed = utils.rnn.pack_padded_sequence(
-                x, lengths, True, enforce_sorted=lengths[0] == 4
-            )
-            out, state = module(packed)
-            return utils.rnn.pad_packed_sequence(out, batch_first=True)[0], state
-
-        return run
-
-    compare(call(ours, nn.utils), call(theirs, torch.nn.utils), torch, [X])
 
 
 def test_bad_arguments_of_recurrent_layers() -> None:

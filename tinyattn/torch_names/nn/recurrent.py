@@ -19,7 +19,6 @@ from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
-from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell"]
 State = tuple[Tensor, ...]  # (h,), or of an LSTM (h, c)
@@ -74,10 +73,11 @@ class Gated(Module):
 class Recurrent(Gated):
     """num_layers layers, each over the outputs of the one before. Call: x, and a first state.
 
-    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size), or a
-    PackedSequence -> the h of the last layer at each position, and the last state of each layer:
-    (num_layers, B, hidden_size), of an LSTM a pair of these. The first state is 0 unless given.
+    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size) -> the h of the
+    last layer at each position, and the last state of each layer: (num_layers, B, hidden_size), of
+    an LSTM a pair of these. The first state is 0 unless given.
     bidirectional: each layer runs in both directions, and joins the two.
+    There is no PackedSequence: row i of a padded batch ends at its own length.
     """
 
     def build(self, given: Any) -> None:
@@ -94,12 +94,7 @@ class Recurrent(Gated):
 
     __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
-        if isinstance(x, PackedSequence):
-            padded, lengths = pad_packed_sequence(x)
-            out, state = self.run_layers(padded, hx, lengths.numpy())
-            is_sorted = x.sorted_indices is None
-            return pack_padded_sequence(out, lengths, enforce_sorted=is_sorted), state
+    def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
         self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
         out, state = self.run_layers(x.transpose(0, 1) if swapped else x, hx)
@@ -119,7 +114,7 @@ class Recurrent(Gated):
         changed = [f"{n}={getattr(self, n)}" for n, x in defaults.items() if getattr(self, n) != x]
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
-    def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
+    def run_layers(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """x (L, B, D), or (L, D) -> the outputs and the last states."""
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
         firsts = self.first_states(state, shape, x)
@@ -129,23 +124,19 @@ class Recurrent(Gated):
             outs = []
             for name in names:
                 first = tuple(part[len(lasts)] for part in firsts)
-                out, last = self.run(x, name, first, lengths)
+                out, last = self.run(x, name, first)
                 outs.append(out)
                 lasts.append(last)
             x = outs[0] if len(outs) == 1 else cat(outs, -1)
         states = tuple(stack(parts) for parts in zip(*lasts, strict=True))
         return x, states if self.parts > 1 else states[0]
 
-    def run(self, x: Tensor, name: str, state: State, lengths: Any) -> tuple[Tensor, State]:
-        """One layer in one direction. After the end of a sample its state stays as it is."""
+    def run(self, x: Tensor, name: str, state: State) -> tuple[Tensor, State]:
+        """One layer in one direction."""
         projected = rows_of(self.project(x, f"ih_{name}"))
         outs: dict[int, Tensor] = {}
         for t in reversed(range(len(x))) if name.endswith("_reverse") else range(len(x)):
-            old = state
             state = self.step(projected[t], self.project(state[0], f"hh_{name}"), state)
-            if lengths is not None and not (t < lengths).all():
-                alive = Tensor((t < lengths)[:, None], device=x.device)
-                state = tuple(ops.where(alive, *pair) for pair in zip(state, old, strict=True))
             outs[t] = state[0]
         return stack([outs[t] for t in range(len(x))]), state
 
