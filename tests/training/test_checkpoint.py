@@ -823,9 +823,9 @@ def endless():
 @pytest.mark.parametrize(
     ("state", "word"),
     [
-        ({"a": 10**4300}, "a is an integer"),
-        ({"b": [10**5000]}, r"b\.0 is an integer"),
-        ({"a": -(10**4300)}, "a is an integer"),
+        ({"a": 10**4300}, "4300 digits"),
+        ({"b": [10**5000]}, "4300 digits"),
+        ({"a": -(10**4300)}, "4300 digits"),
         ({"k": nested(checkpoint.DEEPEST - 1, [1])}, "inside each other"),
         ({"k": nested(500, {"tensor": ta.ones(1)})}, "inside each other"),
         ({"k": nested(100_000, [1])}, "inside each other"),

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from ..base.checks import check_size, describe, listed, optional_package
+from ..base.checks import check_size, listed, optional_package
 from ..errors import ShapeError
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -143,6 +143,3 @@ class Conversation:
             f"the last message has {len(ids)} ids with the words of the template, and the model "
             f"has {positions} positions, of which {room} are for the answer"
         )
-
-    def __repr__(self) -> str:
-        return f"Conversation({len(self.messages)} messages, {describe(self.options)})"

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import functional as F
 from ..base import random
-from ..base.checks import check_size, check_type, listed, type_name
+from ..base.checks import check_size, check_type, listed
 from ..errors import ShapeError
 from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
@@ -30,8 +30,6 @@ def pad_sequence(
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
-    if isinstance(sequences, (str, bytes, Mapping)):
-        raise TypeError(f"pad_sequence takes a list of sequences, got {type_name(sequences)}")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in listed("pad_sequence", sequences)]
     shapes = [x.shape for x in tensors]
     if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):

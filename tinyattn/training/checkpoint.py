@@ -27,7 +27,6 @@ from .atomic_write import write_atomically
 METADATA = ("tinyattn", "tinyattn.sha256", "tinyattn.structure")
 TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 DEEPEST = 100  # lists and dicts inside each other, because Python's recursion has a limit
-MOST_BITS = 14_000  # of an integer, because Python reads at most 4,300 digits
 LARGEST_HEADER = 100_000_000  # bytes, because safetensors reads no larger one
 DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8"} | {
     f"{letter}{bits}": f"{kind}{bits}"
@@ -64,7 +63,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
             an array ta.tensor(array)), a key is no string, a key at the top is "__metadata__",
             because safetensors uses that name itself, or `path` is no name, as an open file.
         ValueError: more than 100 lists and dicts are inside each other, an integer has more than
-            4,200 digits, or what is not in Tensors needs more than 100 MB.
+            4,300 digits, or what is not in Tensors needs more than 100 MB.
         OSError: the folder does not exist, the old file is read-only or its owner cannot be kept,
             or the name is too long or not the name of a file.
 
@@ -110,8 +109,6 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
         return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise ValueError(f"{name} is an integer of more than 4,200 digits: save it as a string")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{name} is a {type(value).__name__}{HOLDS}")
