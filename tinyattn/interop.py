@@ -23,8 +23,6 @@ from .base.checks import check_names, check_shapes, check_type, optional_package
 from .errors import ShapeError
 from .tensors.tensor import Tensor
 
-ATTENTION = "MultiheadAttention"
-
 
 def parts_of(attentions: dict[str, str]) -> dict[str, str]:
     """The parts of a layer that have arrays: PyTorch's name of each, and its path here."""
@@ -145,17 +143,12 @@ def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
     width = module.W_q.in_features
     if {layer.out_features for layer in layers.values()} != {width}:
         sizes = ", ".join(f"{name} {layer.extra_repr()}" for name, layer in layers.items())
-        raise ShapeError(
-            f"PyTorch's {ATTENTION} has one width for queries and outputs, got {sizes}"
-        )
-    biases = [name for name, layer in layers.items() if layer.bias is not None]
-    if 0 < len(biases) < len(layers):
-        raise TypeError(f"PyTorch's {ATTENTION} has all biases or none, got those of {biases}")
+        raise ShapeError(f"PyTorch has one width for queries and outputs, got {sizes}")
     weights = [f"{name}.weight" for name in projections]
     if module.W_k.in_features == module.W_v.in_features == width:
         names = {"in_proj_weight": weights}
     else:
         names = {f"{name[2]}_proj_weight": [name] for name in weights}
-    if biases:
+    if all(layer.bias is not None for layer in layers.values()):  # PyTorch has all or none
         names["in_proj_bias"] = [f"{name}.bias" for name in projections]
     return names

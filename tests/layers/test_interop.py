@@ -409,7 +409,10 @@ def changed(module, path, value):
     ("make", "words"),
     [
         (lambda: nn.MultiHeadAttention(4, 5, 4, 4, 2), ["one width", "W_q 5, 4"]),
-        (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_q.bias", None), ["biases", "W_k"]),
+        (
+            lambda: changed(nn.MultiHeadedAttention(2, 4), "W_q.bias", None),
+            ["no place", "W_k.bias"],
+        ),
         (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_q", nn.Identity()), ["W_q", "Identity"]),
         (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_k", nn.Linear(4, 2)), ["W_k 4, 2"]),
     ],
