@@ -12,7 +12,7 @@ import math
 from bisect import bisect_right
 from typing import Any
 
-from ...base.checks import check_number, check_size, listed, type_name
+from ...base.checks import check_number, check_size, listed
 from ...optim import Optimizer
 from ...optim.schedules import checked_optimizer
 from .factors import *  # noqa: F403
@@ -287,13 +287,7 @@ class ReduceLROnPlateau(LRScheduler):
         return new if lr - new > self.eps else lr
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        try:
-            number = float(metrics)
-        except (TypeError, ValueError):
-            name = type_name(metrics)
-            raise TypeError(
-                f"step takes the number that should become better, got {name}"
-            ) from None
+        number = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         better = self.is_better(number)
         self.best = number if better else self.best
