@@ -20,16 +20,7 @@ from ..base import checks
 from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
 from .adapters import Published
-from .published import (
-    BERT,
-    DISTILBERT,
-    ENCODERS,
-    Part,
-    filled,
-    load_tensors,
-    parts_of,
-    read_folder,
-)
+from .published import BERT, DISTILBERT, ENCODERS, Part, filled, load_tensors, parts_of, read_folder
 from .settings import NOTES, check_known, is_inert
 
 # What config.json must say, because nothing else is built here.
