@@ -71,10 +71,10 @@ IGNORED = (
     "pooler.dense.weight",
     "pooler.dense.bias",
 )
-# The ends of names in the files of TensorFlow's BERT, and today's.
 # What stands before the names of an encoder with a head, and how the names of heads begin.
 PREFIXES = ("bert.", "roberta.", "distilbert.")
 HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_outputs.")
+# The ends of names in the files of TensorFlow's BERT, and today's.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
