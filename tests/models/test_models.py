@@ -291,7 +291,7 @@ STATES = {
     "extra": (published_state() | {"cls.predictions.bias": np.ones(2)}, "unexpected .*cls.pred"),
     "misshapen": (
         published_state() | {f"{KEY}.weight": np.ones((8, 9))},
-        rf"{KEY}.weight has shape \(8, 9\), and config.json says \(8, 8\)",
+        rf"config.json: {KEY}.weight has shape \(8, 8\), got \(8, 9\)",
     ),
     "NaN": (
         published_state() | {f"{KEY}.bias": np.array([1, np.nan] * 4, np.float32)},

@@ -223,7 +223,7 @@ REFUSED = [
     ("1_Pooling/config.json", {"include_prompt": 1}, "include_prompt must be true or false"),
     ("1_Pooling/config.json", {"new_setting": 1}, "'new_setting' is unknown here"),
     ("2_Dense/config.json", {"in_features": 7}, "in_features must be 8"),
-    ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape \(3, 8\)"),
+    ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape .*got \(3, 8\)"),
     ("2_Dense/config.json", {"bias": False}, "missing nothing, unexpected linear.bias"),
     ("2_Dense/config.json", {"bias": 1}, "bias must be true or false"),
     ("2_Dense/config.json", {"use_residual": True}, "use_residual must be False"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import nn
 from ..base.backend import is_finite, quietly
-from ..base.checks import describe, shortened
+from ..base.checks import check_names, check_shapes, describe
 from ..errors import CheckpointError
 from ..nn import init
 from ..tensors.tensor import Tensor
@@ -223,7 +223,9 @@ def filled(
     settings: what says which tensors there are.
     """
     shapes = {key: part.shape for key, part in parts.items()}
-    check_fit(shapes, {key: x.shape for key, x in tensors.items()}, path, settings)
+    with naming(path):
+        check_names(settings, shapes, tensors)
+        check_shapes(settings, shapes, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
     with init.skipped():
         model = make()
@@ -242,27 +244,6 @@ def filled(
             else:
                 own[...] = x
     return model.eval()
-
-
-def check_fit(
-    shapes: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
-    path: Any,
-    settings: str,
-) -> None:
-    """The tensors of a file are those that its settings ask for, in name and shape."""
-    missing = [key for key in shapes if key not in found]
-    unknown = [key for key in found if key not in shapes]
-    if missing or unknown:
-        raise CheckpointError(
-            f"{path} does not fit its {settings}: missing {shortened(missing)}, unexpected "
-            f"{shortened(unknown)}"
-        )
-    for key, shape in shapes.items():
-        if found[key] != shape:
-            raise CheckpointError(
-                f"{path}: {key} has shape {found[key]}, and {settings} says {shape}"
-            )
 
 
 def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:
