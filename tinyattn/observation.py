@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import nn
-from .base.checks import is_integer
+from .base.checks import check_choice, is_integer
 from .ops.arithmetic import where
 from .tensors.tensor import Tensor
 
@@ -99,8 +99,7 @@ def ablated(
         >>> whole.equal(without), whole.equal(encoder(x))
         (False, True)
     """
-    if to not in ("zero", "mean"):
-        raise ValueError(f'to is "zero" or "mean", got {to!r:.60}')
+    check_choice("to", to, "zero", "mean")
     layers = encoder_of(model).layers
     places = [checked_place(layers, key) for key in heads]
     if any(head is None for _, head in places):

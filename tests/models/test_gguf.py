@@ -157,7 +157,7 @@ def absurd(name, number):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"general.architecture": "gemma"}, "general.architecture must be one of"),
+        ({"general.architecture": "gemma"}, "general.architecture must be"),
         (absurd("block_count", 2**31), r"missing blk\.2"),
         (absurd("embedding_length", 2**31), "token_embd.weight has shape"),
         (absurd("feed_forward_length", 2**31), "ffn_gate.weight has shape"),

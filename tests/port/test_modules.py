@@ -463,7 +463,7 @@ def test_bad_arguments_of_recurrent_layers() -> None:
         nn.GRU(E, 5)(ta.randn(B, N, E), ta.zeros(1, B, 5))
     with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 4, 5\)\]"):
         nn.LSTM(E, 5)(ta.randn(B, N, E), ta.zeros(1, N, 5))
-    with pytest.raises(ValueError, match='nonlinearity is "tanh" or "relu"'):
+    with pytest.raises(ValueError, match='nonlinearity must be "tanh" or "relu"'):
         nn.RNN(E, 5, 1, "sigmoid")
     with pytest.raises(ShapeError, match="hidden_size must be an integer >= 1"):
         nn.GRU(E, 0)

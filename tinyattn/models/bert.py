@@ -213,9 +213,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     checks.check_type("a config is a dict, such as config.json", config, dict)
     kind = config.get("model_type", "bert")
-    if kind not in ENCODERS:
-        found = checks.describe(kind)
-        raise CheckpointError(f"model_type of an encoder must be one of {ENCODERS}, got {found}")
+    checks.check_choice("model_type of an encoder", kind, *ENCODERS)
     sizes = list(SIZES)
     if kind == "distilbert":
         ours = {theirs: name for name, theirs in DISTILBERT_NAMES.items()}

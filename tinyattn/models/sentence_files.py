@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import check_size
+from ..base.checks import check_choice, check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
@@ -217,10 +217,8 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
         raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r:.60}")
     similarity = settings.get("similarity_fn_name")
-    if similarity is not None and similarity not in SIMILARITIES:
-        raise ValueError(
-            f"similarity_fn_name must be one of {SIMILARITIES}, got {similarity!r:.60}"
-        )
+    if similarity is not None:
+        check_choice("similarity_fn_name", similarity, *SIMILARITIES)
     size = settings.get("truncate_dim")
     if size is not None:
         check_size("truncate_dim", size)

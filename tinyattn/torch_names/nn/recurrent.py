@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import ops
 from ...base.backend import Array
-from ...base.checks import check_size, checked_probability
+from ...base.checks import check_choice, check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
 from ...nn import Module, Parameter, init
@@ -262,9 +262,7 @@ class RNN(Recurrent):
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
         self.build(given)
-        self.nonlinearity = given.nonlinearity
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f'nonlinearity is "tanh" or "relu", got {self.nonlinearity!r}')
+        self.nonlinearity = check_choice("nonlinearity", given.nonlinearity, "tanh", "relu")
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_right
 from typing import Any
 
-from ...base.checks import check_number, check_size, listed
+from ...base.checks import check_choice, check_number, check_size, listed
 from ...optim import Optimizer
 from ...optim.schedules import checked_optimizer
 from .factors import *  # noqa: F403
@@ -112,8 +112,7 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if unknown := named.keys() - {"three_phase", "last_epoch"}:
             raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f'anneal_strategy is "cos" or "linear", got {anneal_strategy!r}')
+        check_choice("anneal_strategy", anneal_strategy, "cos", "linear")
         groups = checked_optimizer(optimizer).param_groups
         if total_steps is None:
             total_steps = check_size("epochs", epochs) * check_size(
@@ -257,11 +256,8 @@ class ReduceLROnPlateau(LRScheduler):
         min_lr: Any = 0.0,
         eps: float = 1e-8,
     ) -> None:
-        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ValueError(
-                'mode is "min" or "max", threshold_mode "rel" or "abs", got '
-                f"{mode!r} and {threshold_mode!r}"
-            )
+        check_choice("mode", mode, "min", "max")
+        check_choice("threshold_mode", threshold_mode, "rel", "abs")
         if check_number("factor", factor, 0) >= 1:
             raise ValueError(f"factor is at least 0 and below 1, got {factor}")
         self.mode, self.threshold_mode, self.factor = mode, threshold_mode, factor
