@@ -151,7 +151,7 @@ def test_a_plateau_refuses_what_does_not_fit() -> None:
     for settings, message in [
         ({"mode": "lowest"}, 'mode must be "min" or "max", got .lowest.'),
         ({"threshold_mode": "none"}, 'threshold_mode must be "rel" or "abs"'),
-        ({"factor": 1.0}, "factor is at least 0 and below 1, got 1.0"),
+        ({"factor": 1.0}, r"factor must be a number in \[0, 1\), got 1.0"),
         ({"min_lr": [0.1, 0.2]}, "min_lr is a number or 1"),
         ({"min_lr": "a"}, "min_lr must be a number >= 0, got 'a'"),
         ({"patience": None}, "patience must be an integer >= 0, got None"),

@@ -12,11 +12,11 @@ import math
 from bisect import bisect_right
 from typing import Any
 
-from ...base.checks import check_choice, check_number, check_size, listed
+from ...base.checks import check_choice, check_number, check_size, checked_probability, listed
 from ...optim import Optimizer
 from ...optim.schedules import checked_optimizer
 from .factors import *  # noqa: F403
-from .factors import LEAST, LRScheduler, check_part, of_groups
+from .factors import LEAST, LRScheduler, of_groups
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -120,7 +120,7 @@ class OneCycleLR(LRScheduler):
             )
         self.total_steps = n = check_size("total_steps", total_steps)
         self.anneal_strategy, third = anneal_strategy, named.get("three_phase", False)
-        up = check_part("pct_start", pct_start, 0) * n
+        up = checked_probability(pct_start, "pct_start") * n
         self.ends = [up - 1, 2 * up - 2, n - 1] if third else [up - 1, n - 1]
         check_number("div_factor", div_factor, LEAST)
         check_number("final_div_factor", final_div_factor, LEAST)
@@ -258,8 +258,7 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         check_choice("mode", mode, "min", "max")
         check_choice("threshold_mode", threshold_mode, "rel", "abs")
-        if check_number("factor", factor, 0) >= 1:
-            raise ValueError(f"factor is at least 0 and below 1, got {factor}")
+        check_number("factor", factor, 0, 1)
         self.mode, self.threshold_mode, self.factor = mode, threshold_mode, factor
         self.patience = check_size("patience", patience, 0)
         self.cooldown = check_size("cooldown", cooldown, 0)
