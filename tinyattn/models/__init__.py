@@ -1,8 +1,9 @@
 """Published models, built from the components of `tinyattn.nn`, with their published weights.
 
-What `tinyattn.observation` offers stands here too.
+`generate`, and what `tinyattn.observation` offers, stand here too.
 """
 
+from ..generation import generate as generate
 from ..observation import ablated as ablated
 from ..observation import observed as observed
 from .bert import BertEncoder as BertEncoder
