@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import tinyattn as ta
 import tinyattn.torch_names.nn as nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names.nn import functional as F
-from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
+from tinyattn.torch_names.nn.recurrent import recurrent_states
 
 # PyTorch warns that it does without nested tensors, and of masks of two kinds.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mis")
@@ -449,11 +450,13 @@ def test_bad_arguments_of_cells() -> None:
         nn.GRUCell(E, 5)(ta.randn(B, E), ta.zeros(1, 5))
 
 
-@pytest.mark.parametrize(("state", "widths"), [(gru_state, (9, 9, 3)), (lstm_state, (12, 3))])
-def test_the_states_have_their_derivatives(state: Any, widths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("kind", "gates", "parts"), [("GRU", 3, 1), ("LSTM", 4, 2), ("RNN", 1, 1)])
+def test_the_states_have_their_derivatives(kind: str, gates: int, parts: int) -> None:
     """Against finite differences, the second ones too, which compute the gates again."""
-    inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate(widths)]
-    ta.testing.check_op(state, [inputs], second_order=True, smooth=True)
+    sizes = [(2, 2, 3 * gates), (3 * gates, 3), (3 * gates,), (parts, 2, 3)]
+    inputs = [ta.tensor(numbers(i, *size)) for i, size in enumerate(sizes)]
+    states = partial(recurrent_states, kind=kind)
+    ta.testing.check_op(states, [inputs], second_order=True, smooth=True)
 
 
 def test_bad_arguments_of_recurrent_layers() -> None:
