@@ -52,7 +52,7 @@ import tinyattn.kernels as package
 from tinyattn.kernels import sums
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 from tinyattn.ops.elementwise import inverse_root
-from tinyattn.ops.reductions import multiply_rows, running_sum
+from tinyattn.ops.reductions import running_sum
 from tinyattn.optim.updates import AdamStep
 
 
@@ -519,20 +519,6 @@ def test_where_reads_both_and_branches_nowhere(x_shape, y_shape):
 
 
 @both_dtypes
-def test_multiply_rows(dtype):
-    x = signed(rng_of(49), 5, 100).astype(dtype)
-    x[:, 50:] = 1 / x[:, 49::-1] * x[:, :1]
-    x[1, 3] = 0
-    for n in (0, 1, 2, 15, 16, 33, 100):
-        found, exact = multiply_rows(x[:, :n]), wide(x[:, :n])[0].prod(axis=1)
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, exact.astype(np.float64), rtol=1e-13)
-    assert multiply_rows(x[:0]).shape == (0,)
-    ends = np.array([[1e300, 1e300, 1e-300, 1e-300]])
-    assert multiply_rows(ends).tolist() == [1.0]  # by halves, not inf * 0
-
-
-@both_dtypes
 @pytest.mark.parametrize("rows", [1, 3, 8, 9])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 33), (300, 576), (4, 0), (0, 4)])
 def test_int8_product(dtype, rows, shape):
@@ -546,6 +532,22 @@ def test_int8_product(dtype, rows, shape):
         found = module.int8_product(x, numbers, scale)
         assert (found.dtype, found.shape) == (dtype, (rows, shape[0]))
         assert_within(found, exact, terms, count=8)
+
+
+@both_dtypes
+def test_products_of_rows(dtype):
+    """A part of a product may be too large for the dtype, and is computed in a wider one."""
+    x = signed(rng_of(49), 5, 100).astype(dtype)
+    x[:, 50:] = 1 / x[:, 49::-1] * x[:, :1]
+    x[1, 3] = 0
+    for n in (0, 1, 2, 15, 16, 33, 100):
+        found, exact = ta.tensor(x[:, :n]).prod(1).numpy(), wide(x[:, :n])[0].prod(axis=1)
+        assert found.dtype == dtype
+        rounding = 1e-13 if dtype == np.float64 else 2 * np.finfo(np.float32).eps
+        np.testing.assert_allclose(found, exact.astype(np.float64), rtol=rounding)
+    assert ta.tensor(x[:0]).prod(1).shape == (0,)
+    ends = ta.tensor(np.array([[1e300, 1e300, 1e-300, 1e-300]]))
+    assert ends.prod(1).tolist() == [1.0]  # by halves, not inf * 0
 
 
 @both_dtypes

@@ -17,8 +17,8 @@ from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
 from ..kernels.sums import sum_dtype
-from .arguments import of_tensors
-from .arithmetic import cast, div, eq, where
+from .arguments import of_tensors, widened
+from .arithmetic import cast, div, eq, mul, where
 from .elementwise import abs
 from .shapes import concatenate, expand, pieces, reshape, squeeze
 
@@ -262,47 +262,18 @@ def prod(
     return product if keepdim else squeeze(product, dim)
 
 
-@op
 def product_along(x: AnyTensor, dim: int) -> AnyTensor:
-    """The product along `dim`, whose size becomes 1."""
-    lines = namespace(x).moveaxis(x, dim, -1)
-    rows = lines.reshape(math.prod(lines.shape[:-1]), x.shape[dim])
-    return multiply_rows(rows).astype(x.dtype).reshape(reduced_shape(x.shape, dim))
+    """The product along `dim`, whose size becomes 1.
 
-
-@product_along.vjp("x")
-def dx(grad, x, dim):
-    if not x.shape[dim]:
-        return x * 0
-    # Nothing is divided by x here, so derivatives of every order are right at 0 too.
-    levels = [cast(x, sum_dtype(x.dtype))]
-    while levels[-1].shape[dim] > 1:
-        first, second, rest = halves(levels[-1], dim)
-        product = first * second
-        levels.append(concatenate(product, rest, dim=dim) if rest.shape[dim] else product)
-    for level in reversed(levels[:-1]):
-        first, second, rest = halves(level, dim)
-        of_product, of_rest = pieces(grad, [first.shape[dim], rest.shape[dim]], dim)
-        grad = concatenate(of_product * second, of_product * first, of_rest, dim=dim)
-    return grad
-
-
-def halves(x: Any, dim: int) -> list[Any]:
-    """Two halves along `dim`, and what is left over."""
-    n = x.shape[dim]
-    return pieces(x, [n // 2, n // 2, n % 2], dim)
-
-
-def multiply_rows(x: Array) -> Array:
-    """(N, D) -> (N,), in `sum_dtype`, because a part may overflow where the whole does not.
-
-    One half of each row is multiplied by the other, until one number is left.
+    One half is multiplied by the other, until one number is left; in a wider dtype, because a part
+    may overflow where the whole does not. Nothing is divided by x, so derivatives of every order
+    are right at 0 too.
     """
-    xp, rows = namespace(x), x.astype(sum_dtype(x.dtype))
-    while (n := rows.shape[1]) > 1:
-        product = rows[:, : n // 2] * rows[:, n // 2 : n // 2 * 2]
-        rows = xp.concatenate([product, rows[:, -1:]], axis=1) if n % 2 else product
-    return rows[:, 0] if rows.shape[1] else xp.full(len(rows), 1, rows.dtype)
+    product = widened(x)
+    while (n := product.shape[dim]) > 1:
+        first, second, rest = pieces(product, [n // 2, n // 2, n % 2], dim)
+        product = concatenate(mul(first, second), rest, dim=dim) if n % 2 else mul(first, second)
+    return (product if n else sum(product, dim, True) + 1).to(x.dtype)  # that of nothing is 1
 
 
 @op(differentiable=False)
