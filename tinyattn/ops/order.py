@@ -26,15 +26,13 @@ from .types import ValuesAndIndices
 @op
 def amax(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The largest values; elements that tie share the gradient."""
-    checks.check_keepdim(keepdim)
-    return x.max(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.max(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @op
 def amin(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The smallest values; elements that tie share the gradient."""
-    checks.check_keepdim(keepdim)
-    return x.min(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.min(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @amax.vjp("x")
@@ -63,8 +61,7 @@ def argmin(
 
 def single_axis(x: Any, name: str, dim: Any, keepdim: bool) -> int | None:
     """The only dimension, or None for all elements."""
-    checks.check_keepdim(keepdim)
-    dims = checks.dims_of(x, dim)
+    dims = checks.dims_of(x, dim, keepdim)
     if dims is not None and len(dims) != 1:
         raise ShapeError(f"{name} takes one dimension, or None for all elements, got {dims}")
     return None if dims is None else dims[0]

@@ -57,8 +57,7 @@ def sum(
     **numpy_names: Dims,
 ) -> AnyTensor:
     """Sum over one dimension, several, or all, in `dtype`."""
-    checks.check_keepdim(keepdim)
-    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim), keepdim)
+    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim, keepdim), keepdim)
     return in_dtype(total, dtype)
 
 
@@ -71,8 +70,7 @@ def dx(grad, shape, dim):
 def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """Mean over one dimension, several, or all."""
     checks.require_float(x.dtype, "mean")
-    checks.check_keepdim(keepdim)
-    return sums.reduce_sum(x, checks.dims_of(x, dim), keepdim, mean=True)
+    return sums.reduce_sum(x, checks.dims_of(x, dim, keepdim), keepdim, mean=True)
 
 
 @mean.vjp("x")
@@ -99,10 +97,8 @@ def var(
     correction: an integer to subtract from n instead.
     """
     checks.require_float(x.dtype, "var")
-    checks.check_keepdim(keepdim)
-    return variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction)).astype(
-        x.dtype
-    )
+    degrees = degrees_of_freedom(x.shape, dim, unbiased, correction)
+    return variance(x, dim, keepdim, degrees).astype(x.dtype)
 
 
 @var.vjp("x")
@@ -126,9 +122,8 @@ def std(
 ) -> AnyTensor:
     """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
     checks.require_float(x.dtype, "std")
-    checks.check_keepdim(keepdim)
-    squared = variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction))
-    return namespace(x).sqrt(squared).astype(x.dtype)
+    degrees = degrees_of_freedom(x.shape, dim, unbiased, correction)
+    return namespace(x).sqrt(variance(x, dim, keepdim, degrees)).astype(x.dtype)
 
 
 @std.vjp("x")
@@ -152,7 +147,7 @@ def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     """In `sum_dtype`."""
     values = centred(in_c_order(x), dim)
     values *= values
-    total = values.sum(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    total = values.sum(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
     return namespace(x).divide(total, degrees)
 
 
@@ -199,8 +194,7 @@ def norm(
 @op
 def euclidean_norm(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
     """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
-    checks.check_keepdim(keepdim)
-    dims = checks.dims_of(x, dim) or tuple(range(x.ndim))
+    dims = checks.dims_of(x, dim, keepdim) or tuple(range(x.ndim))
     kept = [i for i in range(x.ndim) if i not in dims]
     sizes = [x.shape[i] for i in kept]
     rows = x.transpose(*kept, *dims).reshape(math.prod(sizes), math.prod(x.shape[i] for i in dims))
@@ -279,12 +273,10 @@ def product_along(x: AnyTensor, dim: int) -> AnyTensor:
 @op(differentiable=False)
 def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
-    checks.check_keepdim(keepdim)
-    return x.any(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.any(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @op(differentiable=False)
 def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
-    checks.check_keepdim(keepdim)
-    return x.all(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.all(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
