@@ -62,7 +62,7 @@ def test_every_kernel_is_in_the_table():
     assert set(KERNELS) - toured == set(), "add a line to calls_of in tests/kernels/kernel_table.py"
     assert toured - set(KERNELS) == set(), "there is no such kernel any more"
     compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(compiled_ones) >= 32
+    assert len(compiled_ones) >= 31
 
 
 @needs_numba
@@ -393,7 +393,6 @@ def exact_sigmoid(x):
 
 EXACT = {
     "sigmoid": exact_sigmoid,
-    "silu": lambda x: x * exact_sigmoid(x),
     "erf": lambda x: np.array([math.erf(value) for value in x]),
 }
 
@@ -423,6 +422,14 @@ def test_softplus_is_within_four_units_in_the_last_place():
     x = x.astype(np.float32)
     exact = np.logaddexp(0, x.astype(np.float64))
     assert ulps(reference.softplus(x), exact) <= 4
+
+
+def test_silu_is_within_two_units_in_the_last_place():
+    """It has no kernel: the rounded product of x and its rounded sigmoid."""
+    x = np.concatenate([signed(rng_of(44), 4000) * scale for scale in (1e-4, 1, 10, 30)])
+    x = x.astype(np.float32)
+    exact = x.astype(np.float64) * exact_sigmoid(x.astype(np.float64))
+    assert ulps(ta.functional.silu(ta.tensor(x)).numpy(), exact) <= 2
 
 
 @both_dtypes

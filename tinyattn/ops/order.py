@@ -14,7 +14,6 @@ from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from .arguments import any_tensor, of_tensors
 from .arithmetic import cast, div, eq, maximum, minimum, where
-from .elementwise import clone
 from .indexing import gather, split
 from .reductions import sum, with_ones
 from .shapes import squeeze
@@ -125,9 +124,9 @@ def extreme(
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"max and min take one dimension, got {dim}: amax and amin take several")
     dim = checks.one_dim(x, dim)
-    indices = index_of(x, dim, x.ndim > 0)
-    values = gather(x, dim, indices) if x.ndim else clone(x)
-    if keepdim or not x.ndim:
+    indices = index_of(x, dim, True)
+    values = gather(x, dim, indices)
+    if keepdim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))
 
@@ -163,7 +162,7 @@ def sort(
 
 def values_at(x: AnyTensor, dim: int, indices: AnyTensor) -> ValuesAndIndices[AnyTensor]:
     """The elements at these indices along `dim`, and the indices."""
-    return ValuesAndIndices(gather(x, dim, indices) if x.ndim else clone(x), indices)
+    return ValuesAndIndices(gather(x, dim, indices), indices)
 
 
 @of_tensors

@@ -10,7 +10,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     cross_entropy.py     cross-entropy of rows of logits
     layer_norm.py        layer normalization and RMSNorm
     activation.py        relu, and both forms of gelu
-    exponential.py       functions made of exp: sigmoid, silu, erf
+    exponential.py       functions made of exp: sigmoid, the slope of silu, erf
     choice.py            where
     dropout.py           dropout by a hash
     sums.py              sums over rows: a bias, an embedding; squares
