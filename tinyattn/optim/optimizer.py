@@ -81,6 +81,11 @@ def writable_parameter(parameter: Tensor) -> Array:
     return parameter._data
 
 
+def called(closure: Callable[[], Any]) -> Any:
+    check_type("a closure is a function", closure, Callable)
+    return enable_grad(closure)()
+
+
 class Optimizer:
     """What all optimizers share: parameters, their settings, arrays that go with each parameter and
     have its shape, and a state that can be saved and taken up again bitwise.
@@ -203,10 +208,7 @@ class Optimizer:
 
         closure: called before, with gradients recorded, to compute them; its value is returned.
         """
-        value = None
-        if closure is not None:
-            check_type("a closure is a function", closure, Callable)
-            value = enable_grad(closure)()
+        value = None if closure is None else called(closure)
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
