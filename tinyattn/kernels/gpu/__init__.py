@@ -11,7 +11,7 @@ kernel, chooses how many threads work on what, and launches. It never waits for 
     elementwise      activations and dropout
     embedding        the gradient of a table of rows
     sums             sums over rows
-    optimizer        Adam, and the clipping of gradients
+    optimizer        Adam
     checks           checks of integers
     launch.py        how a kernel is compiled, and gets its arguments
     common.cu        functions that all kernels use
