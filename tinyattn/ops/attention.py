@@ -313,12 +313,17 @@ def in_form_of(x: Any, rows: Any) -> Any:
 
 def rows_to_heads(x: Any, samples: Samples) -> Any:
     """Rows of all samples to matrices of each head: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
+    if samples.have_one_length:
+        return x.reshape(len(samples.lengths), samples.longest, *x.shape[-2:]).swapaxes(1, 2)
     return padded(x, samples, unpack).swapaxes(1, 2)
 
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    return as_packed(x.swapaxes(1, 2), samples, pack)
+    x = x.swapaxes(1, 2)
+    if samples.have_one_length:
+        return x.reshape(samples.rows, *x.shape[-2:])
+    return as_packed(x, samples, pack)
 
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
