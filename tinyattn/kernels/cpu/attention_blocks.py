@@ -101,11 +101,11 @@ def take(x, h, start, count, width, factor):
 
 
 @inner
-def put(block, x, h, start, count, factor):
-    """The inverse of `take`: the first `count` rows of a block, times a factor, into rows of x."""
+def add_rows(block, x, h, start, count, factor):
+    """Add the first `count` rows of a block, times a factor, to rows of head h of x."""
     for i in range(count):
         for c in range(block.shape[1]):
-            x[start + i, h, c] = block[i, c] * factor
+            x[start + i, h, c] += block[i, c] * factor
 
 
 @inlined
@@ -114,20 +114,6 @@ def product(x, y):
     out = np.empty((x.shape[0], y.shape[1]), np.float32)
     np.dot(x, y, out)
     return out
-
-
-@inner
-def clear(total):
-    for i in range(len(total)):
-        for c in range(total.shape[1]):
-            total[i, c] = ZERO
-
-
-@inner
-def add(block, total):
-    for i in range(len(block)):
-        for c in range(block.shape[1]):
-            total[i, c] += block[i, c]
 
 
 @inlined
@@ -167,40 +153,34 @@ def finish_scores(scores, block, visible, maximum):
 
 
 @inlined
-def softmax_columns(scores, maximum, inverse, block, saved):
-    """exp(scores - maximum) / sum in place, for each query; saved gets its maximum, and 1 / sum,
-    or 0 where nothing is visible."""
+def softmax_columns(scores, maximum, inverse, block, saved, is_backward):
+    """exp(scores - maximum) / sum in place, for each query. Forward saves its maximum, and 1 / sum,
+    or 0 where nothing is visible; with them, backward has the same weights to the last bit."""
     keys, queries = scores.shape
-    total = np.empty(queries, np.float64)
-    for j in range(queries):
-        total[j] = 0.0
-    for i in range(keys):
+    for i in range(0 if is_backward else keys):
         for j in range(queries):
             maximum[j] = scores[i, j] if scores[i, j] > maximum[j] else maximum[j]
+    for j in range(queries if is_backward else 0):
+        maximum[j] = saved[0, block.row + j, block.h] if j < block.length else ZERO
+        inverse[j] = saved[1, block.row + j, block.h] if j < block.length else ZERO
     for i in range(keys):
         for j in range(queries):
             scores[i, j] = exp(scores[i, j] - maximum[j])
-        for j in range(queries):  # a loop of its own, because one with both would not be vectorized
-            total[j] += scores[i, j]
-    for j in range(queries):
-        inverse[j] = 0.0 if total[j] == 0.0 else 1.0 / total[j]
+    if not is_backward:
+        total = np.empty(queries, np.float64)
+        for j in range(queries):
+            total[j] = 0.0
+        for i in range(keys):
+            for j in range(queries):
+                total[j] += scores[i, j]
+        for j in range(queries):
+            inverse[j] = 0.0 if total[j] == 0.0 else 1.0 / total[j]
+        for j in range(block.length):
+            saved[0, block.row + j, block.h] = maximum[j]
+            saved[1, block.row + j, block.h] = inverse[j]
     for i in range(keys):
         for j in range(queries):
             scores[i, j] *= inverse[j]
-    for j in range(block.length):
-        saved[0, block.row + j, block.h] = maximum[j]
-        saved[1, block.row + j, block.h] = inverse[j]
-
-
-@inlined
-def softmax_again(scores, maximum, inverse, block, saved):
-    """The same weights, to the last bit, from what was saved."""
-    for j in range(scores.shape[1]):
-        maximum[j] = saved[0, block.row + j, block.h] if j < block.length else ZERO
-        inverse[j] = saved[1, block.row + j, block.h] if j < block.length else ZERO
-    for i in range(scores.shape[0]):
-        for j in range(scores.shape[1]):
-            scores[i, j] = exp(scores[i, j] - maximum[j]) * inverse[j]
 
 
 @inlined

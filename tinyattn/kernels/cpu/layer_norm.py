@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..threads import parallel_for
-from .compiler import FAST_SUMS, inner, jit
+from .compiler import FAST_SUMS, jit
 from .layout import as_input, as_rows
 
 # How many elements of x are summed together at least, since fewer are never worth a thread; and how
@@ -18,70 +18,48 @@ from .layout import as_input, as_rows
 BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
-@inner(fastmath=FAST_SUMS)
-def mean_of(x):
-    total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
-    for j in range(len(x)):
-        total += x[j]
-    return total / len(x)
-
-
-@inner(fastmath=FAST_SUMS)
-def inverse_root(x, mean, eps):
-    """1 / sqrt(mean((x - mean)^2) + eps) of a row."""
-    squares = np.float64(0)
-    for j in range(len(x)):
-        distance = x[j] - mean
-        squares += distance * distance
-    # Not math.sqrt, because its float has no 1 / 0 where the compiler is off.
-    return 1.0 / np.sqrt(squares / len(x) + eps)
-
-
-@inner
-def normalize(x, mean, inv_std, weight, bias, out):
-    for j in range(len(x)):
-        normal = (x[j] - mean) * inv_std * weight[j]
-        out[j] = normal if bias is None else normal + bias[j]
-
-
-@inner(fastmath=FAST_SUMS)
-def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
-    """dx of a row; what the row gives is added to dweight and dbias."""
-    g_sum = gn_sum = np.float64(0)
-    for j in range(len(x)):
-        normal = (x[j] - mean) * inv_std
-        g = np.float64(grad[j]) * weight[j]
-        gn_sum += g * normal
-        dweight[j] += grad[j] * normal
-        if dbias is not None:
-            g_sum += g
-            dbias[j] += grad[j]
-    g_mean, gn_mean = g_sum / len(x), gn_sum / len(x)
-    for j in range(len(x)):
-        normal = (x[j] - mean) * inv_std
-        g = np.float64(grad[j]) * weight[j]
-        dx[j] = inv_std * (g - g_mean - normal * gn_mean)
-
-
-@jit
+@jit(fastmath=FAST_SUMS)
 def norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
+    columns = x.shape[1]
     for i in range(first, last):
         mean = np.float64(0)
         if means is not None:
-            means[i] = mean = mean_of(x[i])
-        inv_stds[i] = inverse_root(x[i], mean, eps)
-        normalize(x[i], mean, inv_stds[i], weight, bias, out[i])
+            for j in range(columns):
+                mean += x[i, j]
+            means[i] = mean = mean / columns
+        squares = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
+        for j in range(columns):
+            distance = x[i, j] - mean
+            squares += distance * distance
+        # Not math.sqrt, because its float has no 1 / 0 where the compiler is off.
+        inv_stds[i] = inv_std = 1.0 / np.sqrt(squares / columns + eps)
+        for j in range(columns):
+            normal = (x[i, j] - mean) * inv_std * weight[j]
+            out[i, j] = normal if bias is None else normal + bias[j]
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
+    columns = x.shape[1]
     for block in range(first, last):
-        dweight = sums[block, 0]
-        dbias = None if means is None else sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
             mean = np.float64(0) if means is None else means[i]
-            normalize_backward(grad[i], x[i], mean, inv_stds[i], weight, dx[i], dweight, dbias)
+            inv_std = inv_stds[i]
+            g_sum = gn_sum = np.float64(0)
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                gn_sum += g * normal
+                sums[block, 0, j] += grad[i, j] * normal
+                if means is not None:
+                    g_sum += g
+                    sums[block, 1, j] += grad[i, j]
+            g_mean, gn_mean = g_sum / columns, gn_sum / columns
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                dx[i, j] = inv_std * (g - g_mean - normal * gn_mean)
 
 
 def blocks_of(x: np.ndarray) -> tuple[int, int]:

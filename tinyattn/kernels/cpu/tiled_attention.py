@@ -38,18 +38,15 @@ from .attention_blocks import (
     BLOCK,
     Rows,
     Visible,
-    add,
+    add_rows,
     add_to_dbias,
     block_of,
-    clear,
     drop_weights,
     dscores_of,
     finish_scores,
     head_of,
     product,
     product_of,
-    put,
-    softmax_again,
     softmax_columns,
     take,
 )
@@ -79,61 +76,48 @@ class Gradients(NamedTuple):
 
 
 @inlined
-def gradients_of_block(weights, queries, keys, values, block, drop, grads, dkeys, dvalues):
-    """Those of its queries, apart from the scale; those of keys, values and bias are added."""
-    begin, end = block.begin, block.end
-    dout = take(grads.out, block.h, block.row, block.length, len(queries), ONE)
-    dscores = dscores_of(weights, product(values[begin:end], dout.T), drop)
+def add_gradients(weights, queries, keys, values, head, block, drop, grads, scale):
+    """Those of its queries, and what it gives to those of its keys, values and bias."""
+    h, first_key, seen = head.h, head.key_start + block.begin, len(keys)
+    dout = take(grads.out, h, block.row, block.length, len(queries), ONE)
+    dscores = dscores_of(weights, product(values, dout.T), drop)
     if len(grads.bias):
-        add_to_dbias(dscores, grads.bias[block.b * grads.q.shape[1] + block.h], block)
-    add(product(weights, dout), dvalues[begin:end])
-    add(product(dscores, queries), dkeys[begin:end])
-    return product(dscores.T, keys[begin:end])
+        add_to_dbias(dscores, grads.bias[block.b * grads.q.shape[1] + h], block)
+    add_rows(product(dscores.T, keys), grads.q, h, block.row, block.length, scale)
+    add_rows(product(dscores, queries), grads.k, h, first_key, seen, ONE)
+    add_rows(product(weights, dout), grads.v, h, first_key, seen, ONE)
 
 
 @jit
 def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first, last):
     """Forward of some of the B * H heads of all samples; or backward, if there are gradients.
 
-    Forward fills out (R, H, e), which has zeros at the start, and saved (2, R, H): maximum and
-    1 / sum of each query, of which the latter is 0 where nothing is visible. Both are one function,
-    because Numba needs less time for it than for two.
+    Forward fills out (R, H, e) and saved (2, R, H): maximum and 1 / sum of each query, of which the
+    latter is 0 where nothing is visible. All else that it fills has zeros at the start. Both are
+    one function, because Numba needs less time for it than for two.
     """
     q, k, v = inputs
     heads, groups, is_backward = q.shape[1], k.shape[1], len(grads.out) > 0
     kept, lost = (ONE, -ONE) if is_backward else (drop.factor, ZERO)
-    maximum, inverse = np.empty((2, BLOCK), np.float32)
-    sums = rows.longest_keys if is_backward else 0
-    dkeys = np.empty((sums, q.shape[2]), np.float32)
-    dvalues = np.empty((sums, v.shape[2]), np.float32)
+    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, heads, groups, rows, visible.ranges)
-        keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
-        values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
-        clear(dkeys)
-        clear(dvalues)
+        all_keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
+        all_values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
-            weights = product(keys[block.begin : block.end], queries.T)
+            keys, values = all_keys[block.begin : block.end], all_values[block.begin : block.end]
+            weights = product(keys, queries.T)
             finish_scores(weights, block, visible, maximum)
-            if is_backward:
-                softmax_again(weights, maximum, inverse, block, saved)
-            else:
-                softmax_columns(weights, maximum, inverse, block, saved)
+            softmax_columns(weights, maximum, inverse, block, saved, is_backward)
             if drop.threshold > 0:
                 drop_weights(weights, kept, lost, block, heads, rows, drop)
             if is_backward:
-                dqueries = gradients_of_block(
-                    weights, queries, keys, values, block, drop, grads, dkeys, dvalues
-                )
-                put(dqueries, grads.q, head.h, block.row, block.length, scale)
+                add_gradients(weights, queries, keys, values, head, block, drop, grads, scale)
             else:
-                outputs = product(weights.T, values[block.begin : block.end])
-                put(outputs, out, head.h, block.row, block.length, ONE)
-        if is_backward:
-            put(dkeys, grads.k, head.h, head.key_start, head.keys, ONE)
-            put(dvalues, grads.v, head.h, head.key_start, head.keys, ONE)
+                outputs = product(weights.T, values)
+                add_rows(outputs, out, head.h, block.row, block.length, ONE)
 
 
 @jit
