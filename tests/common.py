@@ -25,6 +25,17 @@ needs_torch = pytest.mark.skipif(
 )
 VALUE_TOLERANCE = 1e-12
 GRADIENT_TOLERANCE = 1e-11
+# Arguments for each function that makes a tensor of two elements, or of two rows; x has two.
+MAKERS = {
+    **dict.fromkeys(("Tensor", "as_tensor", "tensor"), lambda x: ([1.0, 2.0],)),
+    **dict.fromkeys(("empty", "ones", "rand", "randn", "zeros"), lambda x: (2,)),
+    **dict.fromkeys(("ones_like", "rand_like", "randn_like", "zeros_like"), lambda x: (x,)),
+    **dict.fromkeys(("arange", "eye", "randperm"), lambda x: (2,)),
+    "full": lambda x: ((2,), 3.0),
+    "full_like": lambda x: (x, 3.0),
+    "linspace": lambda x: (0, 1, 2),
+    "randint": lambda x: (0, 2, (2,)),
+}
 
 
 def rng_of(seed):

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import random
 from .base.backend import quiet, to_device
-from .base.checks import check_number, check_size, check_type, checked_probability, is_integer
+from .base.checks import check_number, check_size, check_type, checked_probability, integer
 from .engine.autograd import wrap
 from .engine.grad_mode import no_grad
 from .errors import DtypeError, ShapeError
@@ -253,7 +253,7 @@ class Processed:
                 setattr(self, name, getattr(next_scores, name))
 
     def __call__(self, ids: ArrayLike) -> Tensor:
-        scores = self.next_scores(ids).cpu().numpy()
+        scores = self.next_scores(ids).numpy()
         for processor in self.processors:
             scores = processor(to_device(array_like(ids, "ids"), "cpu"), scores)
         return Tensor(scores)
@@ -374,8 +374,7 @@ def draw(probabilities: np.ndarray) -> np.ndarray:
 
 def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
     """ids (B, P) as int64, and how many of each sample are given (B,): `pad` fills up the rest."""
-    if not is_integer(pad):
-        raise DtypeError(f"pad is an id, an integer, got {pad!r}")
+    pad = integer("pad", pad)
     ids = to_device(array_like(prompt, "prompt"), "cpu")
     if ids.size and ids.dtype.kind not in "iu":
         raise DtypeError(f"prompt holds ids, integers, got {ids.dtype}")

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base.backend import Array, device_of, namespace, to_device
-from .base.checks import check_size, is_integer
+from .base.checks import check_size, integer
 from .engine.versions import Version
 from .errors import DtypeError, MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
@@ -199,8 +199,7 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Mask:
         >>> masks.padding([[5, 7, 0]], pad_id=0)
         tensor([[ True,  True, False]])
     """
-    if not is_integer(pad_id):
-        raise DtypeError(f"pad_id must be an integer, one of the token ids, got {pad_id!r}")
+    pad_id = integer("pad_id", pad_id)
     array = array_like(ids, "ids")
     if array.dtype.kind not in "iu":
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")

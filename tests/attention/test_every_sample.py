@@ -10,6 +10,8 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
+from tinyattn.kernels.visibility import Visibility, samples_of
+from tinyattn.ops.attention import weighted_sum, weighted_sum_of_queries
 
 
 def test_masks_are_turned_round_and_joined_sample_by_sample() -> None:
@@ -114,3 +116,26 @@ def test_a_cache_goes_on_in_the_dtype_to_which_a_model_is_converted() -> None:
                 right = encoder(x[:, : t + 1], is_causal=True)[:, -1:]
                 assert out.dtype == np.float64
                 np.testing.assert_allclose(out.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [(0,), (1,), (4,), (0, 3), (1, 4), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_any_value_may_be_bad_and_counts_where_it_is_visible(
+    bad: tuple[int, ...], number: float
+) -> None:
+    """The first, one in the middle, the last, several; forward, and as a gradient of outputs."""
+    rng = np.random.RandomState(0)
+    weights, values = rng.uniform(0.1, 1, (1, 2, 3, 5)), rng.uniform(0.1, 1, (1, 2, 5, 2))
+    seen = rng.rand(1, 1, 3, 5) < 0.5
+    seen[0, 0, 2] = [True, False, True, False, True]
+    weights = np.where(seen, weights, 0.0)
+    values[0, 1, list(bad), 1] = number
+    visibility = Visibility(samples_of((3,)), samples_of((5,)), mask=seen)
+    products = weights[..., None] * np.where(seen[..., None], values[:, :, None], 0.0)
+    right = products.sum(-2)
+    found = weighted_sum(ta.tensor(weights), ta.tensor(values), visibility).numpy()
+    np.testing.assert_allclose(found, right, rtol=1e-12)
+    assert np.isfinite(found[0, 0]).all()
+    turned = Visibility(samples_of((5,)), samples_of((3,)), mask=seen.swapaxes(-1, -2).copy())
+    back = weighted_sum_of_queries(weights.swapaxes(-1, -2).copy(), values, turned)
+    np.testing.assert_allclose(back, right, rtol=1e-12)

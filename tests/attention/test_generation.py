@@ -425,7 +425,11 @@ def test_the_prompt_stays_as_it_was(kind, num_beams):
         (lambda: generate(uniform, [[1, 0, 2]], 4), ValueError, "take another pad, such as -1"),
         (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
         (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
-        (lambda: generate(uniform, [[1]], 4, pad=None), DtypeError, "pad is an id"),
+        (
+            lambda: generate(uniform, [[1]], 4, pad=None),
+            DtypeError,
+            "pad must be an integer, got None",
+        ),
         (lambda: generate(uniform, [[1]], 4, temperature=-1), ValueError, "temperature"),
         (lambda: generate(uniform, [[1]], 4, temperature=math.nan), ValueError, "temperature"),
         (lambda: generate(uniform, [[1]], 4, top_k=2), ValueError, "temperature above 0"),
@@ -706,3 +710,16 @@ def test_a_repetition_costs():
     assert scores.tolist() == [[1.0, -1.0, 2.0, 0.0]]
     with pytest.raises(ValueError, match="penalty"):
         repetition_penalty(-1)
+
+
+@pytest.mark.parametrize("make", [list, np.array, ta.tensor])
+def test_processors_get_arrays_whatever_the_ids_are(make):
+    seen = []
+
+    def note(ids, scores):
+        seen.append((type(ids), type(scores), ids.tolist()))
+        return scores
+
+    scores = Processed(lambda ids: ta.zeros(1, 3), note, repetition_penalty(2.0), note)
+    assert scores(make([[1, 2]])).shape == (1, 3)
+    assert seen == [(np.ndarray, np.ndarray, [[1, 2]])] * 2

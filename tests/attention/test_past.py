@@ -197,3 +197,16 @@ def test_a_cache_of_any_history_gives_the_rows_of_the_whole(seed: int, recorded:
             assert cache.length == ids.shape[1]
             whole = model(ids, is_causal=True)[:, -new.shape[1] :]
             assert_close(out.detach().numpy(), whole.detach().numpy(), 1e-12)
+
+
+def test_memory_that_is_reserved_holds_all_positions_without_a_copy():
+    layer = nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 6))
+    stack, x = nn.Encoder(layer, 2).eval(), ta.randn(1, 6, 8)
+    for length, shared in ((6, True), (5, False), (0, False)):
+        cache, stored = stack.new_cache(length), []
+        with ta.no_grad():
+            for i in range(6):
+                stack(x[:, i : i + 1], is_causal=True, cache=cache)
+                stored.append([part.stored[which] for part in cache.parts() for which in (0, 1)])
+        for first, last in zip(stored[0], stored[-1], strict=True):
+            assert np.shares_memory(first._data, last._data) == shared

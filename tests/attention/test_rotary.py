@@ -244,3 +244,9 @@ def test_a_yarn_of_less_than_1_keeps_the_length() -> None:
     numbers = {"rope_type": "yarn", "original_max_position_embeddings": 16}
     assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 0.5}).length == 1
     assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 2.0}).length > 1
+
+
+def test_rates_are_one_for_each_pair() -> None:
+    for rates in ([1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 1.0):
+        with pytest.raises(ShapeError, match=r"rates are of pairs: \(2,\), got"):
+            F.rotary_embedding(ta.ones(3, 4), rates=rates)

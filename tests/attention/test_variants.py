@@ -29,7 +29,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
 from tinyattn.errors import ShapeError
-from tinyattn.kernels.visibility import of_padded
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.ops.attention import attention
 from tinyattn.ops.visibility import visibility_of
 
 B, H, Q, K, D = 2, 4, 150, 170, 6
@@ -195,6 +196,23 @@ def test_a_module_with_shared_heads_is_one_with_equal_heads(groups, dtype):
     out = shared(packed, packed, packed, valid_lens=[9, 0, 4], is_causal=True)
     again = F.pack_padded_sequence(ta.tensor(results[0][0]), [9, 0, 4])
     assert_near([out.numpy()], [again.numpy()], CLOSE[dtype])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_second_derivatives_where_heads_share_keys(groups):
+    """(B, N, H d) and (B, N, G d), as a module gives them; keys and values of another width."""
+    ta.manual_seed(0)
+    module = nn.MultiHeadAttention(3, 3, 3, 8, 4, num_kv_heads=groups).double()
+    q, k = (ta.randn(2, n, 3, dtype=ta.float64, requires_grad=True) for n in (2, 3))
+    v = ta.randn(2, 3, 3, dtype=ta.float64, requires_grad=True)
+    for options in ({}, {"valid_lens": [3, 1]}):
+        call = lambda q, k, v, o=options: module(q, k, v, **o)  # noqa: E731
+        assert ta.gradgradcheck(call, [q, k, v], fast=True)
+    settings = {"heads": (4, groups), "scale": 0.7}
+    settings["visibility"] = Visibility(samples_of((3, 3)), samples_of((3, 3)))
+    widths = 4 * 2, groups * 2, groups * 3
+    rows = [ta.randn(2, 3, n, dtype=ta.float64, requires_grad=True) for n in widths]
+    assert ta.gradgradcheck(lambda *rows: attention(*rows, **settings), rows, fast=True)
 
 
 def test_heads_that_do_not_share_evenly_are_refused():

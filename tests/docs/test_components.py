@@ -796,6 +796,12 @@ def test_004_encoder():
 def test_encoder_takes_an_encoder_layer():
     with pytest.raises(TypeError, match="takes an EncoderLayer, got Linear"):
         nn.Encoder(nn.Linear(3, 3), 2)
+    parts = [nn.MultiHeadedAttention(2, 6), nn.PositionwiseFeedForward(6, 8)]
+    for i, name in enumerate(("self_attn", "feed_forward")):
+        with pytest.raises(TypeError, match=f"{name} of an encoder layer is a module"):
+            nn.EncoderLayer(6, *[None if i == j else part for j, part in enumerate(parts)])
+    with pytest.raises(TypeError, match="attention before feed_forward: exchange them"):
+        nn.EncoderLayer(6, *parts[::-1])
 
 
 def test_004_closing_example_forward_and_backward():

@@ -188,11 +188,13 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ),
         ("Tensor.reshap", "did you mean reshape"),
         ("ta.arrange", "did you mean arange"),
+        ("ta.tenosr", r"did you mean Tensor, tensor\?$"),
         ("nn.LayerNrom", "did you mean LayerNorm"),
         ("F.sofmax", "did you mean .*softmax"),
         ("optim.Adma", "did you mean Adam"),
         ("Tensor.gt_of", r"has no Tensor.gt_of$"),
-        ("ta.xyz", "tinyattn has no ta.xyz$"),
+        *[(f"{x}.xyz", f"tinyattn has no {x}.xyz$") for x in ("ta", "F", "nn", "nn.init", "optim")],
+        ("ta.arg", "tinyattn has no ta.arg$"),  # a part of the name of a function of NumPy
         ("nn.Layernorm", "did you mean LayerNorm"),
         ("Tensor.", "tinyattn has no Tensor.$"),
     ],
@@ -220,6 +222,18 @@ def test_no_name_of_pytorch_gets_a_guess_that_means_something_else(owner: str) -
             guessed.append(str(caught.value))
     assert not guessed
     assert walked > (5 if owner == "nn.init" else 10)
+
+
+@pytest.mark.parametrize("space", [ta, ta.ones(2), nn, F, nn.Linear(2, 2)], ids=type)
+def test_no_guess_is_a_private_name(space: Any) -> None:
+    private = [*dir(space), *vars(space)] if hasattr(space, "__dict__") else dir(space)
+    names = {name.strip("_") for name in private if name.startswith("_")}
+    names = {name for name in names if name and not hasattr(space, name)}
+    assert names
+    for name in names:
+        with pytest.raises(AttributeError) as caught:
+            getattr(space, name)
+        assert "did you mean _" not in str(caught.value)
 
 
 def test_a_module_guesses_no_name_of_pytorchs_modules() -> None:

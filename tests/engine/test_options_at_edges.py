@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from common import leaf
+from common import MAKERS, leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.engine.op import registry
 from tinyattn.errors import DeviceError, DtypeError, ShapeError
+
+
+def takes(function: Any, argument: str) -> bool:
+    try:
+        return argument in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 @pytest.mark.parametrize("correction", [3, 4, 7])
@@ -23,6 +32,14 @@ def test_variance_of_fewer_numbers_than_the_correction_is_inf(
     assert x.var(1, correction=correction).tolist() == [np.inf]
     assert x.std(1, correction=correction).tolist() == [np.inf]
     assert np.isnan(ta.ones(1, 1).var(1, correction=correction).numpy()).all()
+
+
+@pytest.mark.parametrize("correction", [0, 1, 2])
+def test_numbers_of_none_are_nan(correction: int) -> None:
+    for x, dim in ((ta.zeros(0), None), (ta.zeros(2, 0), 1), (ta.zeros(0, 2), 0)):
+        for result in (x.var(dim, correction=correction), x.std(dim, correction=correction)):
+            assert np.isnan(result.numpy()).all()
+        assert np.isnan(x.mean(dim).numpy()).all()
 
 
 @pytest.mark.parametrize("name", ["sum", "cumsum", "prod"])
@@ -102,18 +119,22 @@ def test_whole_numbers_are_drawn_up_to_the_largest_of_their_dtype() -> None:
             ta.randint(low, high, (2,), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
-    "name", ["zeros_like", "ones_like", "full_like", "rand_like", "randn_like"]
-)
-def test_what_is_like_a_tensor_takes_every_option(name: str) -> None:
-    more = (2,) if name == "full_like" else ()
-    x = ta.ones(2, 3, dtype=np.float64)
-    same, other = getattr(ta, name)(x, *more), getattr(ta, name)
-    assert (same.shape, same.dtype, same.requires_grad) == ((2, 3), np.float64, False)
-    made = other(x, *more, dtype=np.float16, requires_grad=True)
-    assert (made.shape, made.dtype, made.requires_grad) == ((2, 3), np.float16, True)
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_makes_a_tensor_takes_every_option(name: str) -> None:
+    make, x = getattr(ta, name), ta.ones(2, 3, dtype=np.float64)
+    arguments = MAKERS[name](x)
+    same, options = make(*arguments), inspect.signature(make).parameters
+    assert not same.requires_grad
+    if "like" in name:
+        assert (same.shape, same.dtype) == ((2, 3), np.float64)
+    for dtype in (np.int16,) if name == "randint" else (np.float16, np.float64):
+        if "dtype" in options:
+            made = make(*arguments, dtype=dtype)
+            assert (made.shape, made.dtype, made.requires_grad) == (same.shape, dtype, False)
+    if "requires_grad" in options:
+        assert make(*arguments, dtype=np.float16, requires_grad=True).requires_grad
     with pytest.raises(DeviceError):
-        other(x, *more, device="no")
+        make(*arguments, device="no")
 
 
 @pytest.mark.parametrize("past", [0, 1, 5])
@@ -217,3 +238,126 @@ def test_the_remainder_of_integers_by_floats(kind: Any) -> None:
     assert (x % y).tolist() == [0.25, 0, -1]
     assert (x // y).tolist() == [1, 0, -1]
     assert (x % y).dtype == np.float32
+
+
+ROWS = np.arange(1200.0).reshape(2, 300, 2)
+SQUARE = np.arange(90_000.0).reshape(300, 300)
+# Calls in which n makes a small integer.
+OF_SMALL_INTEGERS: dict[str, Any] = {
+    "arange": lambda n: ta.arange(n(100), n(-100), n(-50)),
+    "arange upwards": lambda n: ta.arange(n(-100), n(100), n(50)),
+    "chunk": lambda n: ta.tensor(ROWS).chunk(n(3), n(1)),
+    "diagonal": lambda n: ta.tensor(SQUARE).diagonal(n(1)),
+    "diagonal below": lambda n: ta.tensor(SQUARE).diagonal(n(-100)),
+    "eye": lambda n: ta.eye(n(100), n(120)),
+    "expand": lambda n: ta.ones(1, 1).expand(n(100), n(100)),
+    "flip": lambda n: ta.tensor(ROWS).flip(n(0), n(-1)),
+    "layer_norm": lambda n: F.layer_norm(ta.tensor(ROWS), n(2)),
+    "linspace": lambda n: ta.linspace(n(-100), n(100), n(5)),
+    "one_hot": lambda n: F.one_hot(ta.tensor([1, 2]), n(100)),
+    "repeat": lambda n: ta.ones(2).repeat(n(100), n(2)),
+    "repeat_interleave": lambda n: ta.tensor(ROWS).repeat_interleave(n(100), n(0)),
+    "reshape": lambda n: ta.tensor(ROWS).reshape(n(100), n(-1)),
+    "reshape to small sizes": lambda n: ta.tensor(SQUARE).reshape(n(100), n(100), n(9)),
+    "rms_norm": lambda n: F.rms_norm(ta.tensor(ROWS), n(2)),
+    "roll": lambda n: ta.tensor(ROWS).roll(n(-100), n(1)),
+    "split": lambda n: ta.tensor(ROWS).split(n(100), n(1)),
+    "split of sizes": lambda n: ta.tensor(ROWS).split([n(100), n(100), n(100)], n(1)),
+    "topk": lambda n: ta.tensor(SQUARE).topk(n(100), n(0)),
+    "tril": lambda n: ta.tensor(SQUARE).tril(n(100)),
+    "triu": lambda n: ta.tensor(SQUARE).triu(n(-128)),
+    "triu above": lambda n: ta.tensor(SQUARE).triu(n(1)),
+    "var": lambda n: ta.tensor(SQUARE).var(n(0), correction=n(100)),
+    "std": lambda n: ta.tensor(SQUARE).std(n(-1)),
+    "squeeze": lambda n: ta.tensor(ROWS[:1]).squeeze(n(0)),
+    "zeros": lambda n: ta.zeros(n(100), n(100)),
+}
+
+
+@pytest.mark.parametrize("name", OF_SMALL_INTEGERS)
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64])
+def test_integers_of_numpy_do_not_overflow(name: str, kind: Any) -> None:
+    """A size or a place that was read from an array of int8 is worth as much as one of Python."""
+
+    def of_kind(value: int) -> Any:
+        return kind(value) if np.iinfo(kind).min <= value else np.int16(value)
+
+    call = OF_SMALL_INTEGERS[name]
+    found, right = (x if isinstance(x, tuple) else (x,) for x in (call(of_kind), call(int)))
+    for one, other in zip(found, right, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one.numpy(), other.numpy(), strict=True)
+
+
+def test_an_offset_is_an_integer() -> None:
+    for call in (ta.ones(2, 2).tril, ta.ones(2, 2).triu, ta.ones(2, 2).diagonal):
+        for wrong in (1.0, None, True, "1"):
+            with pytest.raises(TypeError, match=r"(diagonal|offset) must be an integer, got"):
+                call(wrong)
+
+
+OF_A_DIMENSION = {
+    name: function
+    for name, function in inspect.getmembers(ta.Tensor, callable)
+    if not name.startswith("_") and name != "size" and takes(function, "dim")
+}
+NEEDED = {"chunk": 2, "one_hot": 9, "roll": 1, "split": 2, "topk": 1, "repeat_interleave": 2}
+
+
+@pytest.mark.parametrize("name", OF_A_DIMENSION)
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.uint16, np.float16])
+def test_a_negative_dimension_is_counted_from_the_end_in_every_dtype(name: str, dtype: Any) -> None:
+    """The dimension is no number of the tensor: -1 must not fit into uint8."""
+    x = ta.tensor(np.arange(6).reshape(2, 3).astype(dtype))
+
+    def found(dim: int) -> Any:
+        needed = (NEEDED[name],) if name in NEEDED else ()
+        options = {"dims": dim} if name == "roll" else {"dim": dim}
+        try:
+            result = OF_A_DIMENSION[name](x, *needed, **options)
+        except DtypeError as error:  # of an op of floats; and a missing argument
+            return str(error)
+        parts = result if isinstance(result, tuple) else (result,)
+        return [(part.dtype, part.tolist()) for part in parts]
+
+    try:
+        right = found(1)
+    except TypeError as error:
+        assert "missing" in str(error) or "misses" in str(error)  # noqa: PT017
+        return
+    assert found(-2 if name == "unsqueeze" else -1) == right
+    assert "fit" not in str(right)
+    if isinstance(right, str):
+        return
+    with pytest.raises(IndexError, match="dim 70000 is out of range"):  # of float16 too
+        found(70_000)
+
+
+def test_complex_results_are_refused() -> None:
+    x = ta.ones(2)
+    for call in (
+        lambda: x * 1j,
+        lambda: x + np.ones(2) * 1j,
+        lambda: x**1j,
+        lambda: ta.op(promote=True)(lambda x, y: x * y)(x, 1j),
+    ):
+        with pytest.raises(DtypeError, match="real numbers, got a complex one"):
+            call()
+
+
+@pytest.mark.parametrize("name", registry)
+def test_no_op_takes_lists_alone(name: str) -> None:
+    """NumPy would: [1] + [2] is [1, 2], and np.maximum makes arrays, which record nothing."""
+    spec = registry[name].spec
+    lists = [[1.0, 2.0]] * (2 if spec.variadic else max(1, spec.required))
+    with pytest.raises((TypeError, ValueError)):
+        registry[name](*lists)
+
+
+def test_grad_takes_a_list_of_tensors_alone() -> None:
+    x = leaf([1.0, 2.0])
+    y = (x * x).sum()
+    for outputs, inputs in ((y, [x, 3.0]), (y, (x, None)), ([y, 1.0], x), (y, {"x": x})):
+        with pytest.raises(TypeError, match="grad takes a Tensor or a sequence of Tensors, got"):
+            ta.grad(outputs, inputs, retain_graph=True)
+    assert ta.grad(y, [x])[0].tolist() == [2.0, 4.0]

@@ -273,6 +273,19 @@ def test_uniform_numbers_are_less_than_1(dtype):
     assert 0.99 < drawn.max() < 1
 
 
+def test_seeds_that_differ_give_other_numbers():
+    """Also where only what is beyond 32 or 64 bits differs."""
+    seeds = [*range(20), *(7 + 2**bits for bits in (16, 31, 32, 33, 63, 64, 65, 100))]
+    drawn = set()
+    for seed in seeds:
+        ta.manual_seed(seed)
+        numbers = ta.rand(3, dtype=np.float64).numpy()
+        ta.manual_seed(np.int64(seed) if seed < 2**63 else seed)
+        np.testing.assert_array_equal(ta.rand(3, dtype=np.float64).numpy(), numbers)
+        drawn.add(tuple(numbers))
+    assert len(drawn) == len(seeds)
+
+
 def test_a_state_that_is_refused_changes_nothing():
     before = ta.get_rng_state()
     for state in ({}, None, {"state": {"state": "a"}}, np.random.RandomState(0).get_state(False)):

@@ -219,6 +219,14 @@ def test_a_tensor_of_pytorch_is_named_as_such(flip: bool) -> None:
         ta.exp(pair[0])
     with pytest.raises(DtypeError, match=r"an index is not a torch\.Tensor"):
         pair[1][torch.tensor([0])]
+    last = ta.op(lambda x, y: y)
+    for call in (
+        lambda: ta.where(pair[0] > 0, pair[1], 0.0),
+        lambda: ta.where(pair[1] > 0, *(reversed(pair) if flip else pair)),
+        lambda: last(pair[1], pair[0]),  # the result of an op of a user
+    ):
+        with pytest.raises(DtypeError, match=r"does not take a torch\.Tensor: make it a Tensor"):
+            call()
 
 
 @pytest.mark.parametrize("dim", [0, 1, (0, 1), None])

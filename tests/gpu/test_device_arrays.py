@@ -5,10 +5,12 @@ On the stand-in for CuPy, or with `-m gpu` on a GPU.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
+from common import MAKERS
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -242,6 +244,36 @@ def test_what_cannot(cuda):
     with pytest.raises(DeviceError, match=r"on cpu, .* on cuda"):
         ta.zeros(2, 3)[0] = x[0]
     assert not x.numpy().any()
+
+
+# What makes a tensor on a device
+
+
+def takes_device(function: Any) -> bool:
+    try:
+        return "device" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_new_tensor_is_where_it_is_asked_for(name, cuda):
+    """As many numbers there as on the CPU; what is like x is where x is, unless it is told."""
+    make, arguments = getattr(ta, name), MAKERS[name]
+    for device in ("cuda", "cpu"):
+        x = ta.ones(2, device=device)
+        own = device if "like" in name else "cpu"
+        for asked, right in ((None, own), ("cuda", "cuda"), ("cpu", "cpu")):
+            made = make(*arguments(x), device=asked)
+            assert made.device == right
+            assert made.shape[0] == 2
+    if name in ("Tensor", "as_tensor", "tensor"):
+        for asked, right in ((None, "cuda"), ("cuda", "cuda"), ("cpu", "cpu")):
+            assert make(ta.ones(2, device="cuda"), device=asked).device == right
+
+
+def test_all_functions_that_take_a_device_are_listed():
+    assert {name for name in dir(ta) if takes_device(getattr(ta, name))} == set(MAKERS)
 
 
 # Numbers for kernels

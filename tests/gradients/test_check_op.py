@@ -111,6 +111,17 @@ def test_a_wrong_second_derivative() -> None:
     check_op(op, samples(), second_order=False)
 
 
+def test_an_op_that_draws_from_the_state_of_numpy() -> None:
+    def forward(x: Any) -> Any:
+        np.random.random()
+        return x * x
+
+    state = np.random.get_state()
+    with pytest.raises(GradcheckError, match="NumPy's global random state was used"):
+        check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
+    np.random.set_state(state)
+
+
 def test_a_result_of_another_dtype() -> None:
     op = faulty(lambda grad, x: 2 * grad * x, lambda x: np.asarray(x * x, np.float64))
     with pytest.raises(GradcheckError, match="float32 gave a result or gradient of float64"):
@@ -475,3 +486,7 @@ def test_the_reference_has_as_many_outputs() -> None:
 
 def test_an_output_without_elements_is_compared() -> None:
     check_op(lambda x: x * 2.0, [(np.zeros((0, 3)),)], reference=lambda x: 2 * x)
+
+
+def test_an_argument_may_play_no_part() -> None:
+    check_op(lambda x, y: x * x, [(np.array([0.5, -2.0]), np.array([1.5, 3.0]))])

@@ -12,7 +12,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
-from tinyattn.testing import check_op
+from tinyattn.testing import check_op, slopes
 
 Function = Callable[..., Any]
 
@@ -410,3 +410,9 @@ def test_the_step_can_be_chosen() -> None:
     wrong = op_with(lambda x: x * (1 + abs(x)), slope(lambda x: 1 + 2 * abs(x) + 2e-4 * x))
     with pytest.raises(GradcheckError, match="finite differences"):
         check_op(wrong, [(x,)], eps=1e-2, second_order=False)
+
+
+@pytest.mark.parametrize("numbers", [[-8.0, 2.0], [2.0, 8.0], [0.0, -8.0]])
+def test_steps_are_relative_to_the_largest_number_of_either_sign(numbers: list[float]) -> None:
+    assert slopes.scale_of(ta.tensor(numbers)) == 8.0
+    assert slopes.scale_of(ta.tensor([-0.25])) == slopes.scale_of(ta.zeros(0)) == 1.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,30 @@ def test_all_spellings_agree(row: OpRow) -> None:
         for name, function in row.writings().items():
             found = call(function, tensors_of(row, sample), sample)
             assert [bits(x) for x in found] == [bits(x) for x in expected], name
+
+
+def with_integers_of_numpy(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(map(with_integers_of_numpy, value))
+    return np.int64(value) if type(value) is int else value
+
+
+def as_list(value: Any) -> Any:
+    return list(value) if type(value) is tuple else value
+
+
+@row_test([row for row in ROWS if not row.name.startswith("raise ")])  # x ** n: n is an operand
+def test_integers_of_numpy_and_lists_are_taken_too(row: OpRow) -> None:
+    """A size, a dimension or a number of things may come from an array."""
+    forms = [with_integers_of_numpy]
+    if row.name not in ("getitem", "setitem", "putitem"):  # in an index, a list is an array
+        forms.append(as_list)
+    for sample in each_sample(row):
+        expected = call(row.function, tensors_of(row, sample), sample)
+        for form in forms:
+            options = {name: form(value) for name, value in sample.options.items()}
+            found = call(row.function, tensors_of(row, sample), replace(sample, options=options))
+            assert [bits(x) for x in found] == [bits(x) for x in expected], options
 
 
 @row_test()

@@ -706,3 +706,14 @@ def test_parameter_needs_a_floating_dtype():
     with pytest.raises(DtypeError):
         nn.Parameter(np.arange(3))
     assert nn.Parameter([1.0], requires_grad=False).requires_grad is False
+
+
+@pytest.mark.parametrize("kind", [ta.Tensor, nn.Linear])
+def test_an_error_within_a_property_is_shown_as_it_is(kind, monkeypatch):
+    """And not that there is no such property."""
+    monkeypatch.setattr(kind, "broken", property(lambda self: self.weigth), raising=False)
+    owner = ta.ones(2) if kind is ta.Tensor else nn.Linear(2, 2)
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="weigth"):
+            _ = owner.broken
+        assert not hasattr(owner, "broken")

@@ -340,3 +340,10 @@ def test_starting_values_are_floats():
     values = nn.init.uniform_(ta.zeros(1000)).numpy()
     assert 0 <= values.min() < 0.1
     assert 0.9 < values.max() < 1
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2])
+def test_softmax_goes_along_its_dimension(dim):
+    x = ta.tensor(np.arange(24.0).reshape(2, 3, 4) % 7)
+    np.testing.assert_array_equal(nn.Softmax(dim)(x).numpy(), ta.softmax(x, dim).numpy())
+    np.testing.assert_allclose(nn.Softmax(dim)(x).sum(dim).numpy(), 1)

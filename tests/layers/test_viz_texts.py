@@ -252,6 +252,8 @@ def test_symbols_are_those_of_all_of_a_row_or_of_a_panel() -> None:
             viz.show_heatmaps(weights, xticks=wrong)
     with pytest.raises(ShapeError, match="xticks: 2 cells take at most as many, got 3"):
         viz.show_heatmaps(weights, xticks=["a", "b", "c"])
+    with pytest.raises(ShapeError, match="xticks: 2 cells take at most as many, got 3"):
+        viz.show_heatmaps(weights, xticks=[["a", "b"], ["a", "b", "c"]])
     for titles in (["a", "b"], ["a"] * 5):
         with pytest.raises(ShapeError, match="titles: 2 x 3 panels take 3 or 6, got"):
             viz.show_heatmaps(weights, titles=titles)

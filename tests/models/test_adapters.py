@@ -80,6 +80,23 @@ def test_an_adapter_that_is_saved_is_loaded_again(kind, tmp_path):
 
 
 @kinds
+@pytest.mark.parametrize("other", ["", "model.", "transformer.", "model.model."])
+def test_an_adapter_of_another_class_of_the_same_model_is_read(kind, other, tmp_path):
+    """transformers' classes with a head put a word before the names of the layers."""
+    model, ids = learned(random_model(kind), NAMES[-1:]), ids_of(2, 7)
+    model.save_adapter(tmp_path)
+    start, tensors = "base_model.model.", ta.load(tmp_path / ADAPTER)
+    names = {
+        key: key.removeprefix(start).removeprefix("model.").removeprefix("transformer.")
+        for key in tensors
+    }
+    ta.save({f"{start}{other}{names[key]}": x for key, x in tensors.items()}, tmp_path / ADAPTER)
+    again = random_model(kind)
+    again.load_adapter(tmp_path)
+    assert_close(again(ids).numpy(), model(ids).numpy(), 1e-12)
+
+
+@kinds
 def test_a_correction_in_a_file_belongs_to_the_matrix_in_a_file(kind, tmp_path):
     """B @ A is added there by hand, and the sum is loaded as a published model."""
     model, ids = random_model(kind), ids_of(2, 7)

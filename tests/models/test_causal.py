@@ -467,6 +467,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("llama", {"num_attention_heads": 16, "head_dim": 1}, "width is even"),
         ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be more than 0"),
         ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
+        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads 3 must divide 4"),
         ("llama", {"vocab_size": None}, "vocab_size"),
         ("llama", {"eos_token_id": [1, True]}, "eos_token_id must be a token id"),
         ("qwen3", {"use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
@@ -610,6 +611,8 @@ def test_templates_are_programs_in_a_sandbox():
     )
     messages = [{"role": "user", "content": "é <b>"}, {"role": "assistant", "content": "a"}]
     assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
+    named = "{% for m in messages %}{{ m.name | default('-') }}{{ m.content }}{% endfor %}"
+    assert chat_prompt(named, [messages[0] | {"name": "Ann"}, messages[1]]) == "Anné <b>-a"
     with pytest.raises(ValueError, match="refused the messages: no tools"):
         chat_prompt(template, [{"role": "tool", "content": ""}])
     with pytest.raises(ValueError, match="refused the messages"):
@@ -688,6 +691,22 @@ def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+def test_the_text_of_a_chat_gets_no_further_first_token(tmp_path):
+    """The template writes it; a tokenizer that puts it before each text would read it twice."""
+    bos = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1}
+    size = {"llama.context_length": 200}
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **bos, **size)
+    model = CausalLM.from_gguf(path)
+    assert model.tokenizer.encode("a").ids[0] == 1
+    messages = [{"role": "user", "content": "Why?"}]
+    text = model.chat_prompt(messages)
+    ids = model.chat(max_new_tokens=4).newest(messages)[1]
+    assert ids == model.tokenizer.encode(text, add_special_tokens=False).ids
+    assert ids.count(1) == text.count("<|im_start|>")
+
+
+@needs_tokenizers
+@needs_jinja
 def test_a_conversation_beyond_the_positions_is_seldom_read_anew(tmp_path):
     """A quarter of the room becomes free at once, and the turns that fill it are read alone."""
     path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 800})
@@ -723,6 +742,15 @@ def test_a_question_that_is_refused_changes_nothing(tmp_path):
             conversation.ask(question)
         assert (conversation.messages, conversation.dropped) == (before, 0)
     assert "".join(conversation.ask("Who?"))
+    with pytest.raises(ValueError, match="must alternate"):
+        conversation.model.chat([{"role": "assistant", "content": "a"}, *before[:1] * 2])
+    said = [{"role": "assistant", "content": "a"}] * 2
+    never = "{{ raise_exception('a user begins') }}"
+    conversation.model.chat_template, template = never, conversation.model.chat_template
+    with pytest.raises(ValueError, match="a user begins"):
+        conversation.model.chat(said)
+    conversation.model.chat([{"role": "system", "content": "Be short."}])  # is no question yet
+    conversation.model.chat_template = template
     conversation.options["max_new_tokens"] = "many"
     with pytest.raises(ValueError, match="max_new_tokens must be an integer >= 1, got 'many'"):
         conversation.ask("Who?")

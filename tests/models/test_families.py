@@ -366,6 +366,15 @@ def test_an_encoder_is_that_of_transformers(kind, name, is_tied, tmp_path):
         assert_close(back(*given)[0].detach().numpy()[shown], right[shown], tolerance)
 
 
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_config_that_does_not_say_so_ties_the_words(kind, tmp_path):
+    config = encoder_config(kind)
+    config.pop("tie_word_embeddings", None)
+    assert MaskedLM(config).state_dict().keys() == (
+        MaskedLM(config | {"tie_word_embeddings": True}).state_dict().keys()
+    )
+
+
 @pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_heads_are_read_and_written(kind, is_tied, tmp_path):

@@ -11,9 +11,10 @@ from test_causal import CONFIGS, ids_of, kinds, needs_tokenizers, random_model
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn import nn
 from tinyattn.generation import generate
 from tinyattn.models import BertEncoder, CausalLM
-from tinyattn.models.causal_files import window_in
+from tinyattn.models.causal_files import rotary_of, window_in
 from tinyattn.models.heads import labels_of
 
 WIDTHS = (("hidden_size", "n_embd"), ("intermediate_size", "n_inner"))
@@ -184,3 +185,16 @@ def test_padded_prompts_go_on_beyond_the_positions():
             first = max(start, -(-(length - 32) // 16) * 16)
             assert row[length] == int(model(row[None, first:length])[0, -1].argmax())
     generate(scores, ids, 80, pad=-1, num_beams=3)
+
+
+def test_yarn_begins_at_the_length_that_its_settings_name():
+    """And at that of the config where they name none."""
+    scaling = {"rope_type": "yarn", "factor": 4.0}
+    config = {"rope_theta": 1e4, "head_dim": 64, "max_position_embeddings": 128}
+    rates = {}
+    for name, own in (("own", {"original_max_position_embeddings": 32}), ("none", {})):
+        found = rotary_of(config | {"rope_scaling": scaling | own}).rates
+        original = {"original_max_position_embeddings": own.get(next(iter(own), ""), 128)}
+        rates[name] = found
+        np.testing.assert_array_equal(found, nn.RotaryEmbedding(64, 1e4, scaling | original).rates)
+    assert (rates["own"] != rates["none"]).any()

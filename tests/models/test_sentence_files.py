@@ -235,6 +235,7 @@ REFUSED = [
     ),
     ("2_Dense/config.json", {"activation_function": "mine.Tanh"}, "got 'mine.Tanh'"),
     ("3_Normalize/config.json", {"module_output_name": "token_embeddings"}, "module_output_name"),
+    ("3_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name"),
     ("sentence_bert_config.json", {"max_seq_length": 1}, "max_seq_length must be an integer >= 2"),
     ("sentence_bert_config.json", {"do_lower_case": "yes"}, "do_lower_case must be true or false"),
     ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task must be"),
@@ -562,6 +563,25 @@ def test_added_tokens_and_old_lengths_are_read(folder):
     assert models.SentenceEncoder.from_pretrained(folder).max_length == 5
     edit(folder / "tokenizer_config.json", model_max_length=6)
     assert models.SentenceEncoder.from_pretrained(folder).max_length == 6
+
+
+def test_a_text_within_its_prompt_leaves_nothing(folder):
+    """Its mean is 0, and the texts beside it get theirs."""
+    model = models.SentenceEncoder.from_pretrained(folder)
+    ids = np.array([[2, 7, 8, 9, 3], [2, 3, 0, 0, 0], [2, 7, 3, 0, 0]])
+    points = model.embed(ids, [5, 2, 3], 3).numpy()
+    alone = model.embed(ids[:1], [5], 3).numpy()
+    np.testing.assert_allclose(points[:1], alone, atol=1e-6)
+    np.testing.assert_array_equal(points[1:], model.head(ta.zeros(2, 8)).numpy())
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    "said", [{}, {"id": 2}, {"__type": "AddedToken"}, {"special": True}, {"single_word": False}]
+)
+def test_a_special_token_may_be_an_object(folder, said):
+    edit(folder / "tokenizer_config.json", cls_token={"content": "[CLS]", **said})
+    assert models.SentenceEncoder.from_pretrained(folder).max_length
 
 
 @pytest.mark.parametrize("places", [np.arange(16)[::-1], np.zeros(16), np.arange(1, 17)[None]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any
@@ -171,6 +172,10 @@ def test_each_sampler_takes_what_it_says() -> None:
     assert len(RandomSampler(range(4))) == 4
     assert list(BatchSampler([3, 1, 2], 2, False)) == [[3, 1], [2]]
     assert list(BatchSampler([3, 1, 2], 2, True)) == [[3, 1]]
+    endless = BatchSampler(itertools.count(), 2, True)  # is asked for as many as are wanted
+    assert list(itertools.islice(endless, 2)) == [[0, 1], [2, 3]]
+    batches = DataLoader(range(9), batch_sampler=itertools.cycle([[0, 1], [4]]))
+    assert [b.tolist() for b in itertools.islice(batches, 3)] == [[0, 1], [4], [0, 1]]
     assert len(BatchSampler([3, 1, 2], 2, True)) == 1
     assert not list(RandomSampler([]))
 

@@ -74,6 +74,7 @@ BOTH: dict[str, list[Any]] = {
     "index_copy": [((Y, 0, np.array([2, 0]), Z[:2]), {}), ((Y, 1, np.array([3]), Z[:, :1]), {})],
     "index_fill": [
         ((Y, 0, ROWS, 7.0), {}), ((Y, -1, np.array([1, 2]), -1), {}), ((I2, 1, ROWS, 5), {}),
+        ((Y, 0, np.array([-1]), 7.0), {}), ((Y, 1, np.array([-3, 0]), 7.0), {}),
     ],
     "index_put": [
         ((Y, (ROWS[:2], np.array([1, 3])), W[:2]), {}), ((Y, (ROWS,), Z), {"accumulate": True}),
@@ -99,7 +100,7 @@ BOTH: dict[str, list[Any]] = {
     ],
     "mul": [((Y, Z), {}), ((Y, 3), {})],
     "mv": one(A, V),
-    "narrow": [((Y, 1, 1, 2), {}), ((Y, 0, 0, 3), {}), ((Y, -1, 3, 1), {})],
+    "narrow": [((Y, 1, 1, 2), {}), ((Y, 0, 0, 3), {}), ((Y, -1, 3, 1), {}), ((Y, 1, -2, 2), {})],
     "ne": COMPARED,
     "neg": one(Y),
     "nonzero": [((ZEROS,), {}), ((ZEROS,), {"as_tuple": True}), ((M,), {})],
@@ -523,6 +524,44 @@ def test_errors_have_the_name_of_the_function() -> None:
         ours.nn.Linear(1, 1).add_module("a")
     with pytest.raises(TypeError, match=r"^isclose\(\) missing 2 required .* 'input' and 'other'"):
         ours.isclose()
+
+
+def test_windows_and_parts_that_are_not_there_are_refused(torch: Any) -> None:
+    for t in (ours, torch):
+        x = t.zeros(3, 4)
+        for call in (
+            lambda x: x.unfold(0, 4, 1),
+            lambda x: x.unfold(1, 2, 0),
+            lambda x: x.unfold(1, -1, 1),
+            lambda x: x.narrow(1, 3, 2),
+            lambda x: x.narrow(1, -5, 2),
+            lambda x: x.narrow(1, 0, -1),
+        ):
+            with pytest.raises((RuntimeError, IndexError) if t is torch else ValueError):
+                call(x)
+
+
+# Calls in which n makes a small integer, beside those of tinyattn in test_options_at_edges.py.
+SMALL = [
+    "x.unfold(n(1), n(3), n(2))", "x.narrow(n(1), n(100), n(100))", "x.select(n(1), n(-100))",
+    "nn.functional.pad(x, (n(100), n(1)))", "x.index_select(n(1), t.tensor([3]))",
+    "nn.functional.conv1d(x, t.ones(2, 300, 3), padding=n(100), dilation=n(3))",
+    "nn.functional.max_pool1d(x, n(3), n(2))", "t.movedim(x, n(0), n(2))",
+    "x.unflatten(n(1), (n(3), n(100)))", "t.tile(x, (n(1), n(2), n(1)))",
+    "nn.MultiheadAttention(n(4), n(2))(x, x, x)[0]", "nn.GRU(n(4), n(5), n(2))(x)[0]",
+    "nn.TransformerEncoderLayer(n(4), n(2), n(8), 0.0)(x)", "nn.Embedding(n(100), n(3)).weight",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", SMALL)
+def test_integers_of_numpy_do_not_overflow(call: str) -> None:
+    results = []
+    for kind in (int, np.int8, np.int64):
+        ours.manual_seed(0)
+        x = ours.arange(2400.0).reshape(2, 300, 4) / 1000
+        results.append(eval(call, {"x": x, "t": ours, "nn": ours.nn, "n": kind}).detach().numpy())
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 def test_methods_of_modules(torch: Any) -> None:

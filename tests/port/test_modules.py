@@ -359,6 +359,16 @@ def test_orthogonal(shape: tuple[int, ...]) -> None:
         nn.init.orthogonal_(ta.empty(3))
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (2, 3), (3, 1)])
+def test_all_orthogonal_matrices_are_equally_probable(shape: tuple[int, ...]) -> None:
+    """So each element has both signs: a matrix times -1 in one row is as probable as it is."""
+    ta.manual_seed(0)
+    drawn = [nn.init.orthogonal_(ta.empty(*shape)).numpy() > 0 for _ in range(200)]
+    shares = np.mean(drawn, axis=0)
+    assert (shares > 0.35).all()
+    assert (shares < 0.65).all()
+
+
 def test_gains_and_old_names(torch: Any) -> None:
     for name in ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
         assert nn.init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))

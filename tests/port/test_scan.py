@@ -103,6 +103,12 @@ def step(optim, loss):
     optim.minimize(loss)
     return [F.nothing() for F in (1, 2)], lambda optim: optim.other
 
+def outer(optim):
+    def inner(loss, F=None):
+        optim.minimize(loss)
+        return lambda nn: (optim.other, F.nothing, nn.nothing)
+    return inner
+
 class Net:
     def unfold(self):
         return self.unfold(), self.scale_(), np.linalg.svd(2), np.x_(), "a".title()

@@ -41,6 +41,13 @@ def test_assert_close_is_pytorchs(torch: Any, pair: Any, is_right: bool) -> None
                 space.testing.assert_close(actual, expected)
 
 
+def test_one_tolerance_alone_is_refused(torch: Any) -> None:
+    for space in (ours, torch):
+        for options in ({"rtol": 1e-3}, {"atol": 1e-3}):
+            with pytest.raises(ValueError, match=r"rtol.*atol"):
+                space.testing.assert_close(space.ones(2), space.ones(2), **options)
+
+
 def test_options_of_assert_close(torch: Any) -> None:
     for space in (ours, torch):
         close, nan = space.testing.assert_close, space.tensor([float("nan")])

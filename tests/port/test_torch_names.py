@@ -176,6 +176,29 @@ def test_an_import_gives_the_methods() -> None:
     assert run.stdout == "cpu\n", run.stderr
 
 
+def test_dir_lists_what_there_is() -> None:
+    """An editor completes these; torch has the names of tinyattn and its own."""
+    for space in (torch_names, torch_names.nn, torch_names.nn.functional, torch_names.optim):
+        listed = dir(space)
+        assert listed == sorted(set(listed))
+        assert [name for name in listed if not hasattr(space, name)] == []
+        assert set(getattr(space, "__all__", ())) <= set(listed)
+    assert {"isin", "zeros", "finfo", "nn"} <= set(dir(torch_names))
+
+
+def test_no_function_is_called_lambda() -> None:
+    """Its name is in the error for a wrong argument and in a traceback."""
+    methods.give_methods()
+    for space in (torch_names, torch_names.nn.functional, ta.Tensor, ta.nn.Module):
+        found = {name: getattr(space, name, None) for name in dir(space)}
+        codes = {name: getattr(x, "__code__", None) for name, x in found.items()}
+        names = {n: (found[n].__name__, code.co_name) for n, code in codes.items() if code}
+        assert len(names) > 10
+        assert {n: pair for n, pair in names.items() if "<" in "".join(pair)} == {}
+    with pytest.raises(TypeError, match=r"^isnan\(\)|isnan\(\) missing|isnan\(\) misses"):
+        torch_names.isnan()
+
+
 def says_differs(text: str | None) -> bool:
     return "Differs from PyTorch" in " ".join((text or "").split())
 

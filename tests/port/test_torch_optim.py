@@ -269,6 +269,24 @@ def test_a_schedule_goes_on_from_its_state(tmp_path: Any, make: Any) -> None:
         later.load_state_dict({"last_epoch": 3})
 
 
+def without_momentum() -> Any:
+    class Plain(optim.Optimizer):
+        def step(self) -> None:
+            pass
+
+    return Plain([ta.ones(2, requires_grad=True)], {"lr": 0.1})
+
+
+def steps(schedule: Any, number: int) -> None:
+    for _ in range(number):
+        schedule.optimizer.step()
+        schedule.step()
+
+
+def another() -> Any:
+    return optim.SGD([ta.ones(2, requires_grad=True)], lr=0.1)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -281,6 +299,30 @@ def test_a_schedule_goes_on_from_its_state(tmp_path: Any, make: Any) -> None:
         (lambda o: LambdaLR(o, [abs] * 3), TypeError, "a list of 2, one per group, got"),
         (lambda o: lr_scheduler.LinearLR(o, total_iters=0), ta.errors.ShapeError, "total_iters mu"),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 0), ValueError, "T_max must be a number >= 1"),
+        (lambda o: lr_scheduler.OneCycleLR(o, 1, 9, anneal_strategy="log", cycle_momentum=False),
+         ValueError, 'anneal_strategy is "cos" or "linear", got .log.'),
+        (lambda o: lr_scheduler.OneCycleLR(without_momentum(), 1, 9),
+         ValueError, "cycle_momentum needs an optimizer with a momentum or betas"),
+        (lambda o: steps(lr_scheduler.OneCycleLR(o, 1, 2, cycle_momentum=False), 3),
+         ValueError, "this OneCycleLR has 2 steps, got step 3"),
+        (lambda o: lr_scheduler.ConstantLR(o, 1.5), ValueError, "factor"),
+        (lambda o: lr_scheduler.SequentialLR(o, [StepLR(o, 1), StepLR(o, 1)], [1, 2]),
+         ValueError, r"2 schedules have one milestone less, got \[1, 2\]"),
+        *[
+            (make, ValueError, "takes schedules of one optimizer, and no ReduceLROnPlateau")
+            for kind in (
+                lr_scheduler.ChainedScheduler,
+                lambda several: lr_scheduler.SequentialLR(
+                    several[0].optimizer if several else None, several, [1] * (len(several) - 1)
+                ),
+            )
+            for make in (
+                lambda o, kind=kind: kind([lr_scheduler.ReduceLROnPlateau(o)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), lr_scheduler.ReduceLROnPlateau(o)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), StepLR(another(), 1)]),
+                lambda o, kind=kind: kind([StepLR(o, 1), o]),
+            )
+        ],
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(make: Any, error: Any, message: str) -> None:

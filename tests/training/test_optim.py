@@ -1336,3 +1336,47 @@ def test_groups_take_named_parameters():
         tuple(layer.parameters()),
         tuple(head.parameters()),
     ]
+
+
+@pytest.mark.parametrize("make", [optim.Adam, lambda p: optim.SGD(p, 0.1, momentum=0.9)])
+def test_arrays_that_fit_no_parameter_are_refused(make):
+    def moved():
+        tensors = [ta.ones(2, requires_grad=True), ta.ones(3, requires_grad=True)]
+        optimizer = make(tensors)
+        (tensors[0].sum() + tensors[1].sum()).backward()
+        optimizer.step()
+        return optimizer
+
+    state, optimizer = moved().state_dict(), moved()
+    before = copy.deepcopy(optimizer.state_dict())
+    key = min(state["arrays"])
+    name = key.rpartition(".")[0]
+    for wrong in (
+        {f"{name}.2": ta.ones(2)}, {f"{name}.x": ta.ones(2)}, {f"{name}.-1": ta.ones(3)},
+        {key: ta.ones(3)}, {key: ta.ones(2).long()}, {key: [1.0, 1.0]}, {3: ta.ones(2)},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{min(wrong)}'? fits no parameter"):
+            optimizer.load_state_dict(state | {"arrays": state["arrays"] | wrong})
+    fewer = {k: x for k, x in state["arrays"].items() if k != key}
+    if optimizer.slots:  # SGD begins a velocity with the first gradient
+        with pytest.raises(ValueError, match=f"{key}' is missing"):
+            optimizer.load_state_dict(state | {"arrays": fewer})
+    after = optimizer.state_dict()
+    assert {k: x.tolist() for k, x in after["arrays"].items()} == {
+        k: x.tolist() for k, x in before["arrays"].items()
+    }
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_a_state_with_groups_of_other_sizes_is_refused(sizes):
+    def made(sizes):
+        groups = [
+            {"params": [ta.ones(2, requires_grad=True) for _ in range(n)], "lr": 0.1 * (i + 1)}
+            for i, n in enumerate(sizes)
+        ]
+        return optim.SGD(groups, lr=0.1)
+
+    optimizer = made(sizes)
+    with pytest.raises(CheckpointError, match=f"a group has {sizes[0]} parameters"):
+        optimizer.load_state_dict(made(sizes[::-1]).state_dict())
+    optimizer.load_state_dict(made(sizes).state_dict())

@@ -83,6 +83,14 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def integer(name: str, value: Any) -> int:
+    """As a number of Python, because an int8 of NumPy overflows in what is added to it."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of a Tensor too
+    if not is_integer(number):
+        raise DtypeError(f"{name} must be an integer, got {value!r}")
+    return number
+
+
 def check_size(name: str, value: Any, least: int = 1) -> int:
     size = value.item() if getattr(value, "ndim", None) == 0 else value  # of an integer Tensor
     if not is_integer(size) or size < least:
@@ -301,8 +309,9 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
         raise TypeError(f"split takes integers as sizes, got {sizes!r}")
     if any(size < 0 for size in sizes):
         raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
+    sizes = list(map(int, sizes))  # because int8 of NumPy overflow when they are added
     if sum(sizes) != total:
-        raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
+        raise ShapeError(f"split sizes {sizes} do not add up to {total} (dim {dim})")
     return sizes
 
 

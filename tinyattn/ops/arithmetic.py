@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Function, device_of, in_c_order, is_array, namespace
-from ..base.checks import as_array
+from ..base.checks import as_array, refuse_foreign
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..engine.promotion import promoted
@@ -192,6 +192,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         if not hasattr(value, "dtype") and not isinstance(value, (int, float)):
             raise DtypeError(f"where takes tensors and numbers, got {value!r}")
     if not is_array(condition):
+        refuse_foreign("where", [condition])
         condition = as_array(condition, None, device_of(x if is_array(x) else y))
     if condition.dtype != np.bool_:
         condition = condition != 0

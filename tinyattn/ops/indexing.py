@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import Array, namespace
-from ..base.checks import Dims, dims_of, is_integer, one_dim, require_dims, sizes_of, split_sizes
+from ..base.checks import Dims, dims_of, integer, one_dim, require_dims, sizes_of, split_sizes
 from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -275,7 +275,7 @@ def diagonal(x: AnyTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any
 
     Differs from PyTorch: they are copied.
     """
-    a, b = one_dim(x, dim1), one_dim(x, dim2)
+    a, b, offset = one_dim(x, dim1), one_dim(x, dim2), integer("offset", offset)
     rest = [i for i in range(x.ndim) if i not in (a, b)]
     first = np.arange(max(-offset, 0), max(min(x.shape[a], x.shape[b] - offset), 0))
     return permute(x, *rest, a, b)[..., first, first + offset]
@@ -295,12 +295,11 @@ def tril(x: AnyTensor, diagonal: int = 0) -> AnyTensor:
 
 def triangle(x: AnyTensor, diagonal: int, offset: int = 0) -> AnyTensor:
     """True on and below the diagonal, for the last two dimensions of x."""
-    if not is_integer(diagonal):
-        raise TypeError(f"diagonal must be an integer, got {diagonal!r}")
+    diagonal = offset + integer("diagonal", diagonal)
     if x.ndim < 2:
         raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
     rows, columns = x.shape[-2:]
-    return wrap(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)
+    return wrap(np.tri(rows, columns, diagonal, dtype=np.bool_)).to(x.device)
 
 
 @of_tensors
@@ -313,8 +312,9 @@ def split(x: AnyTensor, sizes: int | Sequence[int], dim: int = 0) -> tuple[AnyTe
 @of_tensors
 def chunk(x: AnyTensor, chunks: int, dim: int = 0) -> tuple[AnyTensor, ...]:
     """At most `chunks` pieces of equal size along `dim`."""
-    if not is_integer(chunks) or chunks <= 0:
-        raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
+    chunks = integer("chunks", chunks)
+    if chunks <= 0:
+        raise ValueError(f"chunk takes a number of pieces > 0, got {chunks}")
     total = require_dims(x, "chunk").shape[one_dim(x, dim)]
     return split(x, -(-total // chunks) if total else [0] * chunks, dim)
 

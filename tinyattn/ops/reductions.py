@@ -25,10 +25,11 @@ from .shapes import concatenate, expand, pieces, reshape, squeeze
 
 def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
     """`shape` after a reduction over `dim` with keepdim=True."""
-    if dim is None or dim == () or not shape:
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if dim is None or not dims or not shape:
         return (1,) * len(shape)
-    dims = {i % len(shape) for i in (dim if isinstance(dim, (tuple, list)) else (dim,))}
-    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    reduced = {i % len(shape) for i in dims}
+    return tuple(1 if i in reduced else n for i, n in enumerate(shape))
 
 
 def with_ones(x: Any, shape: tuple[int, ...], dim: Dims) -> Any:

@@ -53,7 +53,7 @@ def view(x: AnyTensor, *sizes: Sizes) -> AnyTensor:
 @of_tensors
 def squeeze(x: AnyTensor, dim: Dims = None) -> AnyTensor:
     """This tensor without its dimensions of size 1, or without those in `dim`."""
-    drop = range(x.ndim) if dim is None else () if dim == () else dims_of(x, dim) or ()
+    drop = range(x.ndim) if dim is None else dims_of(x, dim) or ()
     return reshape(x, [n for i, n in enumerate(x.shape) if not (i in drop and n == 1)])
 
 

@@ -174,11 +174,13 @@ def full(
     return made(np.full(sizes, value), None, device, requires_grad)
 
 
-def require_finite(name: str, *numbers: Any) -> None:
+def finite(name: str, *numbers: Any) -> list[float]:
+    """As numbers of Python, because an int8 of NumPy overflows in what is subtracted from it."""
     for number in numbers:
         is_number = checks.is_integer(number) or isinstance(number, (float, np.floating))
         if not is_number or not math.isfinite(number):
             raise TypeError(f"{name} takes finite numbers, got {number!r}")
+    return [int(n) if checks.is_integer(n) else float(n) for n in numbers]
 
 
 def arange(
@@ -196,7 +198,7 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    require_finite("arange", start, end, step)
+    start, end, step = finite("arange", start, end, step)
     if step == 0 or (end - start) * step < 0:
         raise ValueError(
             f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
@@ -218,7 +220,7 @@ def linspace(
 
     Differs from PyTorch: numbers that an integer dtype cannot hold are a DtypeError.
     """
-    require_finite("linspace", start, end)
+    start, end = finite("linspace", start, end)
     values = np.linspace(start, end, checks.check_size("steps", steps, 0))
     return made(values, dtype, device, requires_grad)
 

@@ -37,7 +37,7 @@ globals().update({name: under_their_names(x, name) for name, x in (OWN | ADDED).
 give_methods()
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
-__all__ += ["channels_last", "contiguous_format", "preserve_format", "testing"]
+__all__ += ["channels_last", "contiguous_format", "preserve_format"]
 __all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
 
 
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*dir(_tinyattn), *__all__})
+    return __all__
 
 
 try:  # einops finds the class by itself

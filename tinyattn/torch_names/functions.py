@@ -15,7 +15,7 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import check_choice, check_type, checked_index, one_dim, sizes_of
+from ..base.checks import check_choice, check_type, checked_index, integer, one_dim, sizes_of
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..kernels.range_checks import require_range
@@ -163,7 +163,9 @@ broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 @both
 def narrow(input, dim, start, length):
-    return input.split([start, length, input.shape[dim] - start - length], dim)[1]
+    size, start = input.shape[one_dim(input, dim)], integer("start", start)
+    start += size if start < 0 else 0
+    return input.split([start, length, size - start - integer("length", length)], dim)[1]
 
 
 @both

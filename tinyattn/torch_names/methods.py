@@ -13,7 +13,8 @@ import numpy as np
 
 import tinyattn as ta
 
-from ..base.checks import check_type, one_dim
+from ..base.checks import check_size, check_type, one_dim
+from ..errors import ShapeError
 from ..nn.module import Module, Parameter
 from ..tensors.operators import changed
 from ..tensors.tensor import Tensor
@@ -105,6 +106,9 @@ class OfTensors:
         step)], -2), for the last dimension
         """
         dim = one_dim(self, dimension)
+        size, step = check_size("size", size, 0), check_size("step", step)
+        if size > self.shape[dim]:
+            raise ShapeError(f"windows of {size} in dimension {dim} of shape {self.shape}")
         places = np.arange(0, self.shape[dim] - size + 1, step)[:, None] + np.arange(size)
         return movedim(self[along(self, dim, places)], dim + 1, -1)
 

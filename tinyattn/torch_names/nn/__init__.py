@@ -26,6 +26,11 @@ __all__ = [*dir(_nn), "functional", "init", "parameter", "utils"]
 for file in ("attention", "convolution", "modules", "parameter", "recurrent", "transformer"):
     __all__ += globals()[file].__all__
 
+
+def __dir__() -> list[str]:
+    return sorted({*__all__})
+
+
 if TYPE_CHECKING:
     from ...nn import *  # type: ignore[no-redef]  # noqa: F403
 else:

@@ -59,9 +59,10 @@ class MultiheadAttention(Module):
                 "add_bias_kv and add_zero_attn are not there: join one more row to key and value"
             )
         size = check_size("embed_dim", given.embed_dim)
-        check_heads(size, check_size("num_heads", given.num_heads))
-        self.embed_dim, self.num_heads = size, given.num_heads
-        self.head_dim, self.dropout = size // given.num_heads, checked_probability(given.dropout)
+        heads = check_size("num_heads", given.num_heads)
+        check_heads(size, heads)
+        self.embed_dim, self.num_heads = size, heads
+        self.head_dim, self.dropout = size // heads, checked_probability(given.dropout)
         self.batch_first = given.batch_first
         sizes = size, given.kdim or size, given.vdim or size
         shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (3 * size, size)}

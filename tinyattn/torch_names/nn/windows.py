@@ -59,7 +59,7 @@ def windows(x: Tensor, size: Sequence[int], stride: Sequence[int], dilation: Seq
     if min(count) < 1:
         raise ShapeError(f"a window of {tuple(reach)} is larger than the padded input {shape}")
     fits = [o * k for o, k in zip(count, size, strict=True)] == list(shape)
-    if fits and list(stride) == list(size) == reach:
+    if fits and list(stride) == list(size):
         pairs = [n for pair in zip(count, size, strict=True) for n in pair]
         order = (*range(2, 2 + 2 * dims, 2), *range(3, 3 + 2 * dims, 2))
         return x.reshape(*x.shape[:2], *pairs).permute(0, 1, *order)
