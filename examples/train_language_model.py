@@ -82,7 +82,7 @@ KINDS = ("llama", "gpt2")
 OF_THE_MODEL = ("kind", "dropout", *NAMES[:3], "tokens", "words")  # which --from brings
 # What may change when a run goes on: how long, and how it writes.
 CHANGEABLE = ("minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
-MEASURED = 20  # times that the held-out loss is measured, each time on the same windows
+MEASURED = 10  # times that the held-out loss is measured, each time on the same windows
 MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
 MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
 COUNTED = 1_200_000  # ids that n-grams are counted in, because counting takes memory

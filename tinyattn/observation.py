@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import nn
-from .base.checks import is_integer
+from .base.checks import check_choice, is_integer
 from .ops.arithmetic import where
 from .tensors.tensor import Tensor
 
@@ -55,7 +55,7 @@ def observed(
         (4, (1, 2, 4, 4), (1, 4, 4))
     """
     layers, seen = encoder_of(model).layers, Observation()
-    wanted = [(key, *checked_place(layers, key)) for key in listed("weights", weights)]
+    wanted = [(key, *checked_place(layers, key)) for key in weights]
 
     def see(number: int, x: Tensor, out: Tensor) -> None:
         if number == 0:
@@ -99,10 +99,9 @@ def ablated(
         >>> whole.equal(without), whole.equal(encoder(x))
         (False, True)
     """
-    if to not in ("zero", "mean"):
-        raise ValueError(f'to is "zero" or "mean", got {to!r:.60}')
+    check_choice("to", to, "zero", "mean")
     layers = encoder_of(model).layers
-    places = [checked_place(layers, key) for key in listed("heads", heads)]
+    places = [checked_place(layers, key) for key in heads]
     if any(head is None for _, head in places):
         raise TypeError(f"heads are pairs (layer, head), got {heads!r:.60}")
 
@@ -137,15 +136,6 @@ def encoder_of(model: nn.Module) -> nn.Encoder:
     if len(set(map(id, parts))) < len(parts):
         raise ValueError("layers that are one module, or share their attention, are not told apart")
     return found[0]
-
-
-def listed(name: str, keys: Any) -> Any:
-    """keys, if it is a collection of layers and heads, and not one of them."""
-    if is_integer(keys) or (
-        isinstance(keys, tuple) and len(keys) == 2 and all(map(is_integer, keys))
-    ):
-        raise TypeError(f"{name} is a list, such as [{keys!r:.60}], got {keys!r:.60}")
-    return keys
 
 
 def checked_place(layers: Any, key: Any) -> tuple[int, int | None]:

@@ -434,14 +434,14 @@ def by_panel(
     if values is None:
         return [None] * number
     values = listed(name, values)
-    if len(values) == number:
-        return values
-    if is_by_row and len(values) in (1, rows):
-        return [values[row % len(values)] for row in range(rows) for _ in range(columns)]
-    if not is_by_row and len(values) == columns:
-        return values + [None] * (number - columns)
-    few = f"1, {rows} or {number} lists of labels" if is_by_row else f"{columns} or {number}"
-    raise ShapeError(f"{name}: {rows} x {columns} panels take {few}, got {len(values)}")
+    forms = {columns: values + [None] * (number - columns)}
+    if is_by_row:
+        forms = {1: values * number, rows: [x for x in values for _ in range(columns)]}
+    forms[number] = values
+    if len(values) not in forms:
+        few = " or ".join(map(str, forms))
+        raise ShapeError(f"{name}: {rows} x {columns} panels take {few}, got {len(values)}")
+    return forms[len(values)]
 
 
 def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) -> list[Any]:

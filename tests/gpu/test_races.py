@@ -13,8 +13,8 @@ from formulas import gpu
 from stand_in.launch import KernelError, Races, RawModule, launches
 from test_cuda_kernels import check_attention, hiding, made, on_device, samples_and_rows, send
 
-from tinyattn.kernels.gpu import check_range, take_rows, visible_to_any
-from tinyattn.kernels.gpu.optimizer import adam, clip
+from tinyattn.kernels.gpu import check_range
+from tinyattn.kernels.gpu.optimizer import adam
 from tinyattn.optim.updates import AdamStep
 
 FLOAT32 = np.dtype(np.float32)
@@ -58,7 +58,6 @@ def masks(cuda):
     visibility = on_device(cuda, hiding("all", (1, 2, 3, 40)))
     weights, values = send(cuda, *made(FLOAT32, (1, 2, 3, 40), (1, 2, 40, 5)))
     gpu.weighted_sum(gpu.masked_softmax(weights, visibility), values, visibility)
-    visible_to_any(visibility, weights)
     slot = cuda.zeros(2, np.int64)
     check_range(cuda.asarray(np.arange(300)), slot, 0, 200, -1)
 
@@ -73,13 +72,11 @@ def attention(cuda):
 def optimizer(cuda):
     arrays = [send(cuda, *made(FLOAT32, (5000,), (3,))) for _ in range(4)]
     adam(AdamStep(0.1, 0.9, 0.99, 1e-8, 0.0, True, 1), *arrays)
-    clip(arrays[1], 0.1)
 
 
 def elements(cuda):
     x, grad = send(cuda, *made(FLOAT32, (70, 9), (70, 9)))
     gpu.dropout(gpu.gelu_backward(grad, x), 0.3, 5)
-    take_rows(x, cuda.asarray(np.array([1, 1, 69])), cuda.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("kernels", [rows, sums, embedding, masks, attention, optimizer, elements])

@@ -504,17 +504,25 @@ def mse_loss(x: Array, y: Array, reduction: str = "mean") -> Array:
     return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](squares)
 
 
-def gru_state(x: Array, h: Array, state: Array) -> Array:
-    x_r, x_z, x_n = np.split(x, 3, -1)
-    h_r, h_z, h_n = np.split(h, 3, -1)
-    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
-    return (1 - z) * np.tanh(x_n + r * h_n) + z * state
-
-
-def lstm_state(x: Array, c: Array) -> Array:
-    i, f, g, o = np.split(x, 4, -1)
-    new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return np.concatenate([sigmoid(o) * np.tanh(new), new], -1)
+def recurrent_states(
+    x: Array, weight: Array, bias: Array | None, first: Array, kind: str = "RNN"
+) -> Array:
+    states, state = [], first
+    for row in x:
+        h = state[0] @ weight.T + (0 if bias is None else bias)
+        if kind == "GRU":
+            (x_r, x_z, x_n), (h_r, h_z, h_n) = np.split(row, 3, -1), np.split(h, 3, -1)
+            r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+            state = np.stack([(1 - z) * np.tanh(x_n + r * h_n) + z * state[0]])
+        elif kind == "LSTM":
+            i, f, g, o = np.split(row + h, 4, -1)
+            c = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
+            state = np.stack([sigmoid(o) * np.tanh(c), c])
+        else:
+            function = np.tanh if kind == "RNN" else lambda z: np.maximum(z, 0)
+            state = np.stack([function(row + h)])
+        states.append(state)
+    return np.stack(states)
 
 
 def keeps(index: int, seed: int, p: float) -> bool:

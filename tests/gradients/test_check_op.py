@@ -63,9 +63,11 @@ def faulty(rule: Any, forward: Any = None) -> Any:
 def test_a_wrong_value() -> None:
     with pytest.raises(GradcheckError, match=r"sample 0: output 0 is not what the reference gives"):
         check_op(softsign, samples(), reference=lambda x: x / (1 + x * x))
-    with pytest.raises(GradcheckError, match=r"output 0 is \(3, 4\), the reference gives \(4,\)"):
+    with pytest.raises(
+        GradcheckError, match=r"shapes \[\(3, 4\)\], those of the reference \[\(4,\)\]"
+    ):
         check_op(softsign, samples(), reference=lambda x: (x / (1 + np.abs(x)))[0])
-    with pytest.raises(GradcheckError, match="1 outputs, the reference has 2"):
+    with pytest.raises(GradcheckError, match=r"shapes \[.*\], those of the reference \[\(.*\), \("):
         check_op(softsign, samples(), reference=lambda x: (x / (1 + np.abs(x)), x))
 
 
@@ -475,8 +477,8 @@ def test_arguments_that_are_too_large_for_float16_do_not_warn() -> None:
 def test_the_reference_has_as_many_outputs() -> None:
     x = np.array([1.0, 2.0])
     for fn, reference, message in (
-        (lambda x: (x * 2.0, x * 3.0), lambda x: 2 * x, "2 outputs, the reference has 1"),
-        (lambda x: x * 2.0, lambda x: (2 * x, 3 * x), "1 outputs, the reference has 2"),
+        (lambda x: (x * 2.0, x * 3.0), lambda x: 2 * x, "those of the reference"),
+        (lambda x: x * 2.0, lambda x: (2 * x, 3 * x), "those of the reference"),
     ):
         with pytest.raises(GradcheckError, match=message):
             check_op(fn, [(x,)], reference=reference)

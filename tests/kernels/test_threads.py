@@ -229,29 +229,6 @@ print([before, alone, numbers(), blas.limit_once(), "scipy" in sys.modules])
 
 
 @several_cores
-def test_blas_gets_its_threads_back_and_loses_them_again():
-    code = """
-found = []
-F.softmax(ta.ones(2, 3))
-for wanted in (True, False, False, True, False):
-    ta.set_num_threads(2, limit_blas=wanted)
-    found.append([set(numbers()) == {1}, blas.limit_once()])
-print(found)
-"""
-    assert blas_after(code) == [[x, x] for x in (True, False, False, True, False)]
-
-
-@several_cores
-def test_blas_is_not_limited_for_who_said_so_before_the_first_kernel():
-    code = """
-ta.set_num_threads(2, limit_blas=False)
-F.softmax(ta.ones(2, 3)), ta.ones(500, 500) @ ta.ones(500, 500)
-print([min(numbers()) > 1, blas.limit_once()])
-"""
-    assert blas_after(code) == [True, False]
-
-
-@several_cores
 @pytest.mark.parametrize("name", ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"])
 def test_a_variable_of_blas_decides(name):
     code = """
@@ -264,14 +241,12 @@ print([set(numbers()) == set(before), blas.limit_once()])
 
 @several_cores
 def test_who_asks_for_threads_is_heard_although_a_variable_of_blas_is_set():
-    """Before the first kernel and after it; and BLAS gets back what it had."""
+    """Before the first kernel and after it."""
     ask = "ta.set_num_threads(1)\n"
     kernel = "F.softmax(ta.ones(2, 3))\n"
     show = "print([max(numbers()), blas.limit_once()])\n"
     for code in (ask + kernel, kernel + ask):
         assert blas_after(code + show, OMP_NUM_THREADS="2") == [1, True]
-    code = f"{kernel}{ask}ta.set_num_threads(2, limit_blas=False)\n{show}"
-    assert blas_after(code, OMP_NUM_THREADS="2") == [2, False]
 
 
 # How work is divided

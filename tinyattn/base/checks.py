@@ -230,8 +230,9 @@ def require_dims(tensor: Any, name: str) -> Any:
     return tensor
 
 
-def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
-    """The dimensions of a reduction; None or () means all."""
+def dims_of(tensor: Any, dim: Dims, keepdim: Any = False) -> tuple[int, ...] | None:
+    """The dimensions of a reduction, and keepdim checked; None or () means all."""
+    check_keepdim(keepdim)
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)

@@ -24,6 +24,7 @@ The algorithm, in the order of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
@@ -56,6 +57,7 @@ class Leaf:
         self.retains_grad = True
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """One recorded operation, which `Tensor.grad_fn` gives; only the library writes to it.
 
@@ -68,31 +70,14 @@ class Node:
     grad          the gradient, if `retains_grad` says that backward keeps it
     """
 
-    __slots__ = (
-        *("dtype", "grad", "parents", "plan"),
-        *("retains_grad", "saved", "shape", "versions"),
-    )
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
     versions: tuple[NotedVersion, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
-    grad: Any
-    retains_grad: bool
-
-    def __init__(
-        self,
-        plan: Any,
-        parents: tuple[Any, ...],
-        saved: tuple[Any, ...],
-        versions: tuple[NotedVersion, ...],
-        out: Array,
-    ) -> None:
-        self.plan, self.parents = plan, parents
-        self.saved, self.versions = saved, versions
-        self.shape, self.dtype = out.shape, out.dtype
-        self.grad, self.retains_grad = None, False
+    grad: Any = None
+    retains_grad: bool = False
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ from typing import Any, NoReturn, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
-from ..base.backend import Array, Function, array_types, device_of, is_array, quietly, to_device
+from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..base.checks import (
     checked_dtype,
     describe,
@@ -89,9 +89,6 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         except (RuntimeWarning, FloatingPointError):  # the user lets NumPy raise these for NaN
             out = quietly(spec.forward, *arrays, **options)
         except Exception as error:
-            moved = numbers_moved(args)
-            if moved is not None:
-                return apply(*moved, **options)
             raise_clearer_error_of(spec, args, arrays, error)
             raise
         out, extra = out_and_extra(out, spec.name) if spec.saves else (out, None)
@@ -150,7 +147,7 @@ def result_tensor(
                 arrays[i] = arrays[i].copy()  # because the caller may write to it later
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
-        node = Node(plan, tuple(parents), *saved, out)
+        node = Node(plan, tuple(parents), *saved, out.shape, out.dtype)
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
@@ -210,17 +207,6 @@ def raise_clearer_error_of(
             if type(arg) is list and spec.is_builtin:
                 raise_no_tensor(spec, i, args)
     raise_clearer_error(spec.name, arrays, error)
-
-
-def numbers_moved(args: tuple[Any, ...]) -> list[Any] | None:
-    """The arguments, those that are NumPy arrays of one number (0-d) on the device of the others;
-    None if there is nothing to move."""
-    numbers = [type(arg) is ndarray and not arg.ndim for arg in args]
-    on_cuda = any(device_of(getattr(arg, "_data", arg)) == "cuda" for arg in args)
-    if not (on_cuda and any(numbers)):
-        return None
-    pairs = zip(args, numbers, strict=True)
-    return [to_device(arg, "cuda") if is_number else arg for arg, is_number in pairs]
 
 
 def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:

@@ -6,8 +6,9 @@ kernels, for NumPy's arrays of float32 and float64, and for CuPy's arrays:
     @with_kernels(cpu="softmax.softmax_backward", cuda="softmax.softmax_backward")
 
 A kernel takes the arguments of its formula, and first the formula itself if it `takes_formula`. It
-returns NotImplemented for what it does not take, and the formula computes that. Without Numba the
-formula computes everything on the CPU, with TINYATTN_JIT=0 in the environment everywhere.
+returns NotImplemented for what it does not take, and the formula computes that. Without Numba
+or SciPy the formula computes everything on the CPU, with TINYATTN_JIT=0 in the environment
+everywhere.
 
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for

@@ -16,14 +16,14 @@ FORMULAS_ONLY = os.environ.get("TINYATTN_JIT", "1") == "0"
 
 
 def cpu_kernel(name: str) -> Callable[..., Any] | None:
-    """The kernel "file.function" of kernels/cpu; None without Numba."""
+    """The kernel "file.function" of kernels/cpu; None without Numba or SciPy."""
     module = cpu_kernels()
     return None if module is None else module.kernel(name)
 
 
 @cache
 def cpu_kernels() -> ModuleType | None:
-    """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
+    """The module of Numba kernels, or None without Numba or SciPy or with TINYATTN_JIT=0."""
     module = None if FORMULAS_ONLY else imported_kernels()
     blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
     malloc.keep_freed_memory()
@@ -35,7 +35,7 @@ def imported_kernels() -> ModuleType | None:
         from . import cpu
     except ImportError as error:
         warnings.warn(
-            f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
+            f"tinyattn computes with plain NumPy, which is slower: no Numba or SciPy ({error}). "
             "TINYATTN_JIT=0 asks for this and says nothing",
             RuntimeWarning,
             stacklevel=4,

@@ -70,17 +70,16 @@ def get_num_threads() -> int:
     return _number
 
 
-def set_num_threads(number: int, limit_blas: bool = True) -> None:
+def set_num_threads(number: int) -> None:
     """Let one computation use `number` threads, the caller's among them: 1 to 1,024.
 
     More than there are cores are allowed, and slower. Before the program starts,
     TINYATTN_NUM_THREADS says the same. No result depends on the number, to the last bit.
 
-    limit_blas: the first kernel limits BLAS, which computes the matrix products of NumPy and SciPy,
-    to one thread in the whole process. Large products of tinyattn are divided among its own
-    threads. With False, BLAS has as many threads as before. BLAS is left alone
-        without threadpoolctl; and until this function is called, where OPENBLAS_NUM_THREADS,
-        OMP_NUM_THREADS or MKL_NUM_THREADS is set.
+    The first kernel limits BLAS, which computes the matrix products of NumPy and SciPy, to one
+    thread in the whole process. Large products of tinyattn are divided among its own threads. BLAS
+    is left alone without threadpoolctl; and until this function is called, where
+    OPENBLAS_NUM_THREADS, OMP_NUM_THREADS or MKL_NUM_THREADS is set.
 
     Differs from PyTorch, whose products have threads of their own that wait awake.
 
@@ -94,7 +93,7 @@ def set_num_threads(number: int, limit_blas: bool = True) -> None:
             f"the number of threads must be an integer from 1 to {MOST}, got {number!r}"
         )
     _number = int(number)
-    blas.want_limit(bool(limit_blas))
+    blas.ask_for_limit()
 
 
 class Task:

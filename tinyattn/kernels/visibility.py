@@ -9,8 +9,7 @@ So attention takes rows and lengths, and both forms are one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, reduce
-from operator import and_
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,15 +88,11 @@ class Visibility(NamedTuple):
     def visible_pairs(self, x: Any) -> Array | None:
         """True where a query sees a key: booleans that broadcast to (B, H, Q, K), on the device of
         x; or None if every query sees every key."""
-        conditions = [] if self.mask is None else [self.mask]
-        if self.starts is not None:
-            starts = self.starts[:, None, :, None]
-            conditions.append(namespace(starts).arange(self.keys.longest) >= starts)
-        for limits in (self.limits, self.sample_limits(x)):
-            if limits is not None:
-                limits = limits[:, None, :, None]
-                conditions.append(namespace(limits).arange(self.keys.longest) < limits)
-        return reduce(and_, conditions) if conditions else None
+        limits, mask = self.as_limits_and_mask(x)
+        if limits is None:
+            return mask
+        visible = namespace(limits).arange(self.keys.longest) < limits[:, None, :, None]
+        return visible if mask is None else mask & visible
 
     def sample_limits(self, x: Any) -> Array | None:
         """How many keys the sample of each query has: (B, Q), on the device of x, with 0 after its

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import nn
-from ..base.checks import check_number, check_size, checked_probability
+from ..base.checks import check_number, check_shapes, check_size, checked_probability
 from ..engine.autograd import wrap
 from ..errors import CheckpointError
 from ..interop import get, put
@@ -216,11 +216,8 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
             divisor = rank**0.5 if config.get("use_rslora") else rank
             scale = check_number("lora_alpha", alpha, 0) / divisor
         outputs, inputs = part.shape[:: -1 if part.is_transposed else 1]
-        for letter, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
-            if pair[letter].shape != shape:
-                raise CheckpointError(
-                    f"{path}: lora_{letter} of {name} is {shape} here, got {pair[letter].shape}"
-                )
+        with naming(path):
+            check_shapes(f"LoRA of {name}", {"A": (rank, inputs), "B": (outputs, rank)}, pair)
         blocks = Part({ours: (x[0], rank) for ours, x in part.ours.items()}, pairs=part.pairs)
         shared = nn.Parameter(pair["A"])  # by the layers that are one matrix in the file
         for place, b in zip(places(part), blocks.to_ours(pair["B"]).values(), strict=True):

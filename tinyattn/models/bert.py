@@ -20,16 +20,7 @@ from ..base import checks
 from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
 from .adapters import Published
-from .published import (
-    BERT,
-    DISTILBERT,
-    ENCODERS,
-    Part,
-    filled,
-    load_tensors,
-    parts_of,
-    read_folder,
-)
+from .published import BERT, DISTILBERT, ENCODERS, Part, filled, load_tensors, parts_of, read_folder
 from .settings import NOTES, check_known, is_inert
 
 # What config.json must say, because nothing else is built here.
@@ -80,10 +71,10 @@ IGNORED = (
     "pooler.dense.weight",
     "pooler.dense.bias",
 )
-# The ends of names in the files of TensorFlow's BERT, and today's.
 # What stands before the names of an encoder with a head, and how the names of heads begin.
 PREFIXES = ("bert.", "roberta.", "distilbert.")
 HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_outputs.")
+# The ends of names in the files of TensorFlow's BERT, and today's.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
@@ -222,9 +213,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     checks.check_type("a config is a dict, such as config.json", config, dict)
     kind = config.get("model_type", "bert")
-    if kind not in ENCODERS:
-        found = checks.describe(kind)
-        raise CheckpointError(f"model_type of an encoder must be one of {ENCODERS}, got {found}")
+    checks.check_choice("model_type of an encoder", kind, *ENCODERS)
     sizes = list(SIZES)
     if kind == "distilbert":
         ours = {theirs: name for name, theirs in DISTILBERT_NAMES.items()}

@@ -34,15 +34,7 @@ from .adapters import Published
 from .bert import ACTIVATIONS
 from .chat import Conversation, chat_prompt
 from .int8 import quantize
-from .published import (
-    GGUF,
-    Part,
-    check_sha256,
-    filled,
-    load_tensors,
-    parts_of,
-    read_folder,
-)
+from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, write_json
 from .tokenizer_files import TOKENIZER
 

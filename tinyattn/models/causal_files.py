@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..base.checks import check_heads, check_number, check_size, describe, is_integer
-from ..errors import CheckpointError
+from ..base.checks import check_choice, check_heads, check_number, check_size, is_integer
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
 from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
@@ -76,9 +75,7 @@ def column_of(model_type: str) -> int:
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under Llama's names, with every entry that is needed."""
     model_type = check_kind("a config", config, dict).get("model_type")
-    if model_type not in FAMILIES:
-        found = describe(model_type)
-        raise CheckpointError(f"model_type must be one of {list(FAMILIES)} here, got {found}")
+    check_choice("model_type", model_type, *FAMILIES)
     defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
     defaults |= {"initializer_range": 0.02, **dict.fromkeys(DROPOUTS, 0.0)}
     if model_type == "gpt2":
@@ -212,7 +209,7 @@ def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 def checked_ends(config: dict[str, Any]) -> list[int]:
     for id in stops_of(config):
         if not is_integer(id):
-            raise ValueError(f"eos_token_id must be a token id, got {describe(id)}")
+            raise ValueError(f"eos_token_id must be a token id, got {id!r:.60}")
     return stops_of(config)
 
 
@@ -295,10 +292,7 @@ def gguf_config(
     divisors: of the rates of rotation, which is what such a file has of the scaling of Llama 3.1.
     """
     kind = settings.get("general.architecture")
-    if kind not in IN_GGUF:
-        raise ValueError(
-            f"general.architecture must be one of {IN_GGUF} here, got {describe(kind)}"
-        )
+    check_choice("general.architecture", kind, *IN_GGUF)
     config: dict[str, Any] = {"model_type": kind, "tie_word_embeddings": is_tied}
     scaling: dict[str, Any] = {}
     for key, value in settings.items():

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from ..base.checks import check_size, describe, listed, optional_package
+from ..base.checks import check_choice, check_size, listed, optional_package
 from ..errors import ShapeError
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -21,8 +21,7 @@ def checked_messages(messages: Iterable[Message]) -> list[Message]:
     for message in checked:
         if not isinstance(message, dict) or not {"role", "content"} <= set(message):
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r:.60}')
-        if message["role"] not in ROLES:
-            raise ValueError(f"a role is one of {list(ROLES)}, got {message['role']!r:.60}")
+        check_choice("a role", message["role"], *ROLES)
         if not isinstance(message["content"], str):
             raise ValueError(f"the content of a message is a text, got {message['content']!r:.60}")
     return checked
@@ -143,6 +142,3 @@ class Conversation:
             f"the last message has {len(ids)} ids with the words of the template, and the model "
             f"has {positions} positions, of which {room} are for the answer"
         )
-
-    def __repr__(self) -> str:
-        return f"Conversation({len(self.messages)} messages, {describe(self.options)})"

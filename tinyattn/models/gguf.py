@@ -201,8 +201,6 @@ class GGUF:
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[GGUF]:
     """A GGUF file; CheckpointError, which names it, if it is damaged."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"there is no file {path}")
     try:
         with open(path, "rb") as file:
             yield GGUF(file)

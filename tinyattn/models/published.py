@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import nn
 from ..base.backend import is_finite, quietly
-from ..base.checks import describe, shortened
+from ..base.checks import check_names, check_shapes, describe
 from ..errors import CheckpointError
 from ..nn import init
 from ..tensors.tensor import Tensor
@@ -72,13 +72,6 @@ TABLES = {True: (ENCODER_ENDS, ENCODER_PARTS), False: (ENDS, PARTS)}
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of the files that hold the tensors, if there are several
-# Files of weights that are not read, and why.
-OTHER_WEIGHTS = {
-    "pytorch_model.bin": "is a pickle, and a pickle can run code",
-    "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
-    "tf_model.h5": "is a file of TensorFlow",
-    "flax_model.msgpack": "is a file of Flax",
-}
 WITHOUT_BIAS = ("word", "position", "token_type", "head")
 TURNED = ("W_q", "W_k", "q_norm", "k_norm")  # what acts on heads before rotary turns them
 WITH_HEAD_NORMS = ("qwen3",)
@@ -230,7 +223,9 @@ def filled(
     settings: what says which tensors there are.
     """
     shapes = {key: part.shape for key, part in parts.items()}
-    check_fit(shapes, {key: x.shape for key, x in tensors.items()}, path, settings)
+    with naming(path):
+        check_names(settings, shapes, tensors)
+        check_shapes(settings, shapes, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
     with init.skipped():
         model = make()
@@ -249,27 +244,6 @@ def filled(
             else:
                 own[...] = x
     return model.eval()
-
-
-def check_fit(
-    shapes: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
-    path: Any,
-    settings: str,
-) -> None:
-    """The tensors of a file are those that its settings ask for, in name and shape."""
-    missing = [key for key in shapes if key not in found]
-    unknown = [key for key in found if key not in shapes]
-    if missing or unknown:
-        raise CheckpointError(
-            f"{path} does not fit its {settings}: missing {shortened(missing)}, unexpected "
-            f"{shortened(unknown)}"
-        )
-    for key, shape in shapes.items():
-        if found[key] != shape:
-            raise CheckpointError(
-                f"{path}: {key} has shape {found[key]}, and {settings} says {shape}"
-            )
 
 
 def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:
@@ -314,7 +288,7 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def weights_of(folder: Path) -> Path:
-    """The file of weights, or their index; an error says what to do about another one."""
+    """The file of weights, or their index; the error says how to make it of others."""
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{folder} has adapter_config.json: read the model that it was made for, and then "
@@ -323,13 +297,11 @@ def weights_of(folder: Path) -> Path:
     for name in (WEIGHTS, INDEX):
         if (folder / name).is_file():
             return folder / name
-    for name, reason in OTHER_WEIGHTS.items():
-        if (folder / name).is_file():
-            raise FileNotFoundError(
-                f"{folder} has no {WEIGHTS}. Its {name} {reason}: write the folder anew with "
-                'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
-            )
-    raise FileNotFoundError(f"{folder} has no {WEIGHTS}")
+    raise FileNotFoundError(
+        f"{folder} has no {WEIGHTS}, and no other weights are read, because pytorch_model.bin is a "
+        "pickle, which can run code: write the folder anew with "
+        'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
+    )
 
 
 def check_sha256(path: Path, expected: str | None) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import check_size
+from ..base.checks import check_choice, check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
-from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
+from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers, parsed
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -26,11 +26,6 @@ POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
-}
-OTHER_POOLINGS = {
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
 }
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh")
 MODEL = "config_sentence_transformers.json"
@@ -125,14 +120,15 @@ def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
     settings = read_json(path)
     with naming(path):
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
-        known = (*names, "include_prompt", *POOLINGS, *OTHER_POOLINGS)
-        check_known(settings, dict.fromkeys(known, ()))
+        known = dict.fromkeys((*names, "include_prompt", *POOLINGS), ())
+        # Poolings that are not here have a flag too.
+        check_known({n: x for n, x in settings.items() if n in known or x is not False}, known)
         for name in names[:2]:
             if check_size(name, settings.get(name, width)) != width:
                 raise ValueError(f"{name} must be the hidden_size {width}, got {settings[name]}")
-        old = POOLINGS | OTHER_POOLINGS
-        flags = {name: check_kind(name, settings.get(name, False), bool) for name in old}
-        modes = settings.get("pooling_mode", [old[name] for name in old if flags[name]] or "mean")
+        flags = {name: check_kind(name, settings.get(name, False), bool) for name in POOLINGS}
+        found = [mode for name, mode in POOLINGS.items() if flags[name]]
+        modes = settings.get("pooling_mode", found or "mean")
         modes = [modes] if isinstance(modes, str) else check_kind("pooling_mode", modes, list)
         check_poolings(modes)
         include_prompt = check_kind("include_prompt", settings.get("include_prompt", True), bool)
@@ -221,10 +217,8 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
         raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r:.60}")
     similarity = settings.get("similarity_fn_name")
-    if similarity is not None and similarity not in SIMILARITIES:
-        raise ValueError(
-            f"similarity_fn_name must be one of {SIMILARITIES}, got {similarity!r:.60}"
-        )
+    if similarity is not None:
+        check_choice("similarity_fn_name", similarity, *SIMILARITIES)
     size = settings.get("truncate_dim")
     if size is not None:
         check_size("truncate_dim", size)
@@ -260,9 +254,9 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
     config = read_json(file) if is_there(file) else {}
-    if TOKENIZER[2] in files:
-        special = read_json(folder / TOKENIZER[2])
-        check_special_tokens(folder, special)
+    if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
+        with naming(folder / TOKENIZER[2]):
+            checked_config(read_json(folder / TOKENIZER[2]))
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
     with naming(folder / TOKENIZER[0]):

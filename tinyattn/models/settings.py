@@ -46,8 +46,6 @@ def read_json(path: Path, kind: type = dict) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from None
-    except OSError as error:
-        raise FileNotFoundError(f"{path} cannot be read: {error.strerror}") from None
     if not isinstance(value, kind):
         expected = "an object" if kind is dict else "a list"
         raise CheckpointError(f"{path} must hold {expected}, got {describe(value)}")

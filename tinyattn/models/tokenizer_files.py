@@ -8,12 +8,11 @@ called PreTrainedTokenizerFast, from tokenizer.json as it stands.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from ..base.checks import describe, optional_package
 from ..errors import CheckpointError
-from .settings import check_kind, check_known, naming
+from .settings import check_kind, check_known
 
 # The first has all of the tokenizer, and the second has settings that come first.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
@@ -190,9 +189,3 @@ def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
     one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
     parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-
-
-def check_special_tokens(folder: Path, settings: dict[str, Any]) -> None:
-    """special_tokens_map.json repeats a part of tokenizer_config.json."""
-    with naming(folder / TOKENIZER[2]):
-        checked_config(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
+from ..base.checks import check_choice
 from ..tensors.tensor import Tensor
 from .module import Module
 
@@ -66,9 +67,7 @@ class GELU(Module):
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
-        self.approximate = approximate
+        self.approximate = check_choice("approximate", approximate, "none", "tanh")
 
     def forward(self, x: Tensor) -> Tensor:
         return F.gelu(x, self.approximate)

@@ -292,8 +292,7 @@ class Module:
 
     def modules(self) -> Iterator[Module]:
         """This module and all those inside it."""
-        for _, module in self.named_modules():
-            yield module
+        yield from (module for _, module in self.named_modules())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, in order of assignment, with its dotted name."""
@@ -309,8 +308,7 @@ class Module:
 
     def parameters(self) -> Iterator[Parameter]:
         """The parameters of this module and of all those inside it, each once."""
-        for _, parameter in self.named_parameters():
-            yield parameter
+        yield from (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and of all those inside it, each once."""
@@ -318,8 +316,7 @@ class Module:
 
     def buffers(self) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
-        for _, buffer in self.named_buffers():
-            yield buffer
+        yield from (buffer for _, buffer in self.named_buffers())
 
     # Modes, gradients, devices
 

@@ -59,7 +59,7 @@ def dx(grad, out):
 
 
 @op
-@with_kernels(cpu="exponential.silu", cuda="elementwise.silu")
+@with_kernels(cuda="elementwise.silu")
 @in_float32
 def silu(x: AnyTensor) -> AnyTensor:
     """x * sigmoid(x) of each element, also called swish.

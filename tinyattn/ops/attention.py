@@ -19,7 +19,7 @@ from ..base.random import NO_DROP, Drop
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from ..kernels import gpu_kernels, with_kernels
+from ..kernels import with_kernels
 from ..kernels.float16 import float32_of
 from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
@@ -269,22 +269,19 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     """
     if visibility.all_visible or visibility.each_key_seen:
         return keys, values
-    shape = visibility.scores_shape(heads)
-    if keys.device == "cuda":  # always, because a search for NaN would let the host wait
-        visible = gpu_kernels().visible_to_any(visibility, keys)
-        clear_keys = clear_values = True
-    else:
-        clear_keys = not is_finite(keys._data)
-        clear_values = clear_keys if values is keys else not is_finite(values._data)
-        if not clear_keys and not clear_values:
-            return keys, values
-        visible = visibility.visible_pairs(keys)
-        visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
+    # On a GPU always, because a search for NaN would let the host wait.
+    on_cuda = keys.device == "cuda"
+    clear_keys = on_cuda or not is_finite(keys._data)
+    clear_values = clear_keys if values is keys else on_cuda or not is_finite(values._data)
+    if not clear_keys and not clear_values:
+        return keys, values
+    visible: Any = visibility.visible_pairs(keys)  # not None, because some keys are hidden
+    visible = visible.any(axis=-2)  # (B|1, H|1, K|1)
     if keys.ndim == 3:
-        visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)
+        visible = visible.any(axis=1)  # (B|1, K|1)
     elif 0 < keys.shape[1] < visible.shape[1]:  # (B, G, K): to any head of queries of the group
         groups = keys.shape[1]
-        visible = visible.reshape(*shape[:1], groups, heads // groups, shape[-1]).any(axis=2)
+        visible = visible.reshape(len(visible), groups, heads // groups, -1).any(axis=2)
     visible = wrap(visible[..., None])  # a Tensor, because an op copies arrays of its caller
     cleared_keys = where(visible, keys, 0.0) if clear_keys else keys
     if values is keys:

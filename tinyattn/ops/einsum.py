@@ -33,12 +33,8 @@ def einsum(equation: str, *operands: AnyTensor) -> AnyTensor:
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
-    names, out = letters_of(
-        equation, [any_tensor(x, "an operand of einsum").shape for x in operands]
-    )
-    sizes: dict[str, int] = {}
-    for name, x in zip(names, operands, strict=True):
-        sizes |= {a: n for a, n in zip(name, x.shape, strict=True) if n != 1 or a not in sizes}
+    shapes = [any_tensor(x, "an operand of einsum").shape for x in operands]
+    names, out, sizes = letters_of(equation, shapes)
     name, x = single(names[0], operands[0], sizes)
     for i in range(1, len(names)):
         kept = out + "".join(names[i + 1 :])
@@ -46,8 +42,10 @@ def einsum(equation: str, *operands: AnyTensor) -> AnyTensor:
     return ordered(*summed(name, x, out), out)
 
 
-def letters_of(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with letters in place of "..."."""
+def letters_of(
+    equation: str, shapes: Sequence[tuple[int, ...]]
+) -> tuple[list[str], str, dict[str, int]]:
+    """The letters of each operand and of the result, with letters in place of "...", and sizes."""
     inputs, arrow, out = str(equation).replace(" ", "").partition("->")
     names = inputs.split(",")
     if len(names) != len(shapes):
@@ -62,9 +60,10 @@ def letters_of(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[s
         out = "..." + "".join(once)
     out = out.replace("...", max(dots, key=len), 1)
     known = set(out) <= set("".join(names)) <= set(ascii_letters) and len(set(out)) == len(out)
-    if not known or not letters_have_one_size(names, shapes):
+    sizes = sizes_of_letters(names, shapes)
+    if not known or sizes is None:
         raise_wrong_equation(equation, shapes)
-    return names, out
+    return names, out, sizes
 
 
 def letters_of_dots(name: str, ndim: int, unused: list[str]) -> str:
@@ -73,17 +72,19 @@ def letters_of_dots(name: str, ndim: int, unused: list[str]) -> str:
     return "".join(reversed(unused[: max(number, 0)]))
 
 
-def letters_have_one_size(names: list[str], shapes: Sequence[tuple[int, ...]]) -> bool:
-    """True if each operand has a letter for each dimension, and equal letters have equal sizes; 1
-    broadcasts."""
+def sizes_of_letters(names: list[str], shapes: Sequence[tuple[int, ...]]) -> dict[str, int] | None:
+    """The size of each letter, of which 1 broadcasts. None if an operand has not a letter for each
+    dimension, or a letter has two sizes."""
     sizes: dict[str, int] = {}
     for name, shape in zip(names, shapes, strict=True):
         if len(name) != len(shape):
-            return False
+            return None
         for letter, n in zip(name, shape, strict=True):
-            if n != 1 and sizes.setdefault(letter, n) != n:
-                return False
-    return True
+            if sizes.get(letter, 1) == 1:
+                sizes[letter] = n
+            elif n not in (1, sizes[letter]):
+                return None
+    return sizes
 
 
 def raise_wrong_equation(equation: str, shapes: Sequence[tuple[int, ...]]) -> NoReturn:

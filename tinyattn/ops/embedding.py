@@ -11,8 +11,8 @@ from ..base.checks import as_array, is_integer
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..errors import DeviceError, DtypeError, ShapeError
-from ..kernels import gpu_kernels, with_kernels
-from ..kernels.range_checks import require_range, slot_for
+from ..kernels import with_kernels
+from ..kernels.range_checks import require_range
 from ..kernels.sums import sum_dtype
 from .arguments import ArrayLike, float_tensor
 
@@ -62,8 +62,6 @@ def unknown_id(rows: int) -> str:
 @op
 def take_rows(weight: AnyTensor, ids: Any, skip: int | None = None) -> AnyTensor:
     """weight[ids]; the row `skip` gets no gradient."""
-    if type(weight) is not np.ndarray:
-        return gpu_kernels().take_rows(weight, ids, slot_for(IndexError, unknown_id(len(weight))))
     require_range(ids, 0, len(weight), IndexError, unknown_id(len(weight)))
     return weight.take(ids, axis=0)
 

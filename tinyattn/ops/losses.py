@@ -113,13 +113,9 @@ def checked_target(
     return tensor, axis
 
 
-CLASS_OUT_OF_RANGE = (
-    "cross_entropy: class {{number}} is out of range for {} classes (0 to {}, or ignore_index={})"
-)
-
-
 def check_class_range(target: Array, classes: int, ignore_index: int) -> None:
-    text = CLASS_OUT_OF_RANGE.format(classes, classes - 1, ignore_index)
+    text = f"cross_entropy: class {{number}} is out of range for {classes} classes "
+    text += f"(0 to {classes - 1}, or ignore_index={ignore_index})"
     require_range(target, 0, classes, IndexError, text, also_allowed=ignore_index)
 
 

@@ -14,7 +14,6 @@ from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from .arguments import any_tensor, of_tensors
 from .arithmetic import cast, div, eq, maximum, minimum, where
-from .elementwise import clone
 from .indexing import gather, split
 from .reductions import sum, with_ones
 from .shapes import squeeze
@@ -26,15 +25,13 @@ from .types import ValuesAndIndices
 @op
 def amax(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The largest values; elements that tie share the gradient."""
-    checks.check_keepdim(keepdim)
-    return x.max(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.max(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @op
 def amin(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The smallest values; elements that tie share the gradient."""
-    checks.check_keepdim(keepdim)
-    return x.min(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.min(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @amax.vjp("x")
@@ -63,8 +60,7 @@ def argmin(
 
 def single_axis(x: Any, name: str, dim: Any, keepdim: bool) -> int | None:
     """The only dimension, or None for all elements."""
-    checks.check_keepdim(keepdim)
-    dims = checks.dims_of(x, dim)
+    dims = checks.dims_of(x, dim, keepdim)
     if dims is not None and len(dims) != 1:
         raise ShapeError(f"{name} takes one dimension, or None for all elements, got {dims}")
     return None if dims is None else dims[0]
@@ -128,9 +124,9 @@ def extreme(
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"max and min take one dimension, got {dim}: amax and amin take several")
     dim = checks.one_dim(x, dim)
-    indices = index_of(x, dim, x.ndim > 0)
-    values = gather(x, dim, indices) if x.ndim else clone(x)
-    if keepdim or not x.ndim:
+    indices = index_of(x, dim, True)
+    values = gather(x, dim, indices)
+    if keepdim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))
 
@@ -166,7 +162,7 @@ def sort(
 
 def values_at(x: AnyTensor, dim: int, indices: AnyTensor) -> ValuesAndIndices[AnyTensor]:
     """The elements at these indices along `dim`, and the indices."""
-    return ValuesAndIndices(gather(x, dim, indices) if x.ndim else clone(x), indices)
+    return ValuesAndIndices(gather(x, dim, indices), indices)
 
 
 @of_tensors

@@ -17,8 +17,8 @@ from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
 from ..kernels.sums import sum_dtype
-from .arguments import of_tensors
-from .arithmetic import cast, div, eq, where
+from .arguments import of_tensors, widened
+from .arithmetic import cast, div, eq, mul, where
 from .elementwise import abs
 from .shapes import concatenate, expand, pieces, reshape, squeeze
 
@@ -58,8 +58,7 @@ def sum(
     **numpy_names: Dims,
 ) -> AnyTensor:
     """Sum over one dimension, several, or all, in `dtype`."""
-    checks.check_keepdim(keepdim)
-    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim), keepdim)
+    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim, keepdim), keepdim)
     return in_dtype(total, dtype)
 
 
@@ -72,8 +71,7 @@ def dx(grad, shape, dim):
 def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """Mean over one dimension, several, or all."""
     checks.require_float(x.dtype, "mean")
-    checks.check_keepdim(keepdim)
-    return sums.reduce_sum(x, checks.dims_of(x, dim), keepdim, mean=True)
+    return sums.reduce_sum(x, checks.dims_of(x, dim, keepdim), keepdim, mean=True)
 
 
 @mean.vjp("x")
@@ -100,10 +98,8 @@ def var(
     correction: an integer to subtract from n instead.
     """
     checks.require_float(x.dtype, "var")
-    checks.check_keepdim(keepdim)
-    return variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction)).astype(
-        x.dtype
-    )
+    degrees = degrees_of_freedom(x.shape, dim, unbiased, correction)
+    return variance(x, dim, keepdim, degrees).astype(x.dtype)
 
 
 @var.vjp("x")
@@ -127,9 +123,8 @@ def std(
 ) -> AnyTensor:
     """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
     checks.require_float(x.dtype, "std")
-    checks.check_keepdim(keepdim)
-    squared = variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction))
-    return namespace(x).sqrt(squared).astype(x.dtype)
+    degrees = degrees_of_freedom(x.shape, dim, unbiased, correction)
+    return namespace(x).sqrt(variance(x, dim, keepdim, degrees)).astype(x.dtype)
 
 
 @std.vjp("x")
@@ -153,7 +148,7 @@ def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     """In `sum_dtype`."""
     values = centred(in_c_order(x), dim)
     values *= values
-    total = values.sum(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    total = values.sum(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
     return namespace(x).divide(total, degrees)
 
 
@@ -200,8 +195,7 @@ def norm(
 @op
 def euclidean_norm(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
     """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
-    checks.check_keepdim(keepdim)
-    dims = checks.dims_of(x, dim) or tuple(range(x.ndim))
+    dims = checks.dims_of(x, dim, keepdim) or tuple(range(x.ndim))
     kept = [i for i in range(x.ndim) if i not in dims]
     sizes = [x.shape[i] for i in kept]
     rows = x.transpose(*kept, *dims).reshape(math.prod(sizes), math.prod(x.shape[i] for i in dims))
@@ -263,58 +257,27 @@ def prod(
     return product if keepdim else squeeze(product, dim)
 
 
-@op
 def product_along(x: AnyTensor, dim: int) -> AnyTensor:
-    """The product along `dim`, whose size becomes 1."""
-    lines = namespace(x).moveaxis(x, dim, -1)
-    rows = lines.reshape(math.prod(lines.shape[:-1]), x.shape[dim])
-    return multiply_rows(rows).astype(x.dtype).reshape(reduced_shape(x.shape, dim))
+    """The product along `dim`, whose size becomes 1.
 
-
-@product_along.vjp("x")
-def dx(grad, x, dim):
-    if not x.shape[dim]:
-        return x * 0
-    # Nothing is divided by x here, so derivatives of every order are right at 0 too.
-    levels = [cast(x, sum_dtype(x.dtype))]
-    while levels[-1].shape[dim] > 1:
-        first, second, rest = halves(levels[-1], dim)
-        product = first * second
-        levels.append(concatenate(product, rest, dim=dim) if rest.shape[dim] else product)
-    for level in reversed(levels[:-1]):
-        first, second, rest = halves(level, dim)
-        of_product, of_rest = pieces(grad, [first.shape[dim], rest.shape[dim]], dim)
-        grad = concatenate(of_product * second, of_product * first, of_rest, dim=dim)
-    return grad
-
-
-def halves(x: Any, dim: int) -> list[Any]:
-    """Two halves along `dim`, and what is left over."""
-    n = x.shape[dim]
-    return pieces(x, [n // 2, n // 2, n % 2], dim)
-
-
-def multiply_rows(x: Array) -> Array:
-    """(N, D) -> (N,), in `sum_dtype`, because a part may overflow where the whole does not.
-
-    One half of each row is multiplied by the other, until one number is left.
+    One half is multiplied by the other, until one number is left; in a wider dtype, because a part
+    may overflow where the whole does not. Nothing is divided by x, so derivatives of every order
+    are right at 0 too.
     """
-    xp, rows = namespace(x), x.astype(sum_dtype(x.dtype))
-    while (n := rows.shape[1]) > 1:
-        product = rows[:, : n // 2] * rows[:, n // 2 : n // 2 * 2]
-        rows = xp.concatenate([product, rows[:, -1:]], axis=1) if n % 2 else product
-    return rows[:, 0] if rows.shape[1] else xp.full(len(rows), 1, rows.dtype)
+    product = widened(x)
+    while (n := product.shape[dim]) > 1:
+        first, second, rest = pieces(product, [n // 2, n // 2, n % 2], dim)
+        product = concatenate(mul(first, second), rest, dim=dim) if n % 2 else mul(first, second)
+    return (product if n else sum(product, dim, True) + 1).to(x.dtype)  # that of nothing is 1
 
 
 @op(differentiable=False)
 def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
-    checks.check_keepdim(keepdim)
-    return x.any(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.any(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
 
 
 @op(differentiable=False)
 def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
-    checks.check_keepdim(keepdim)
-    return x.all(axis=checks.dims_of(x, dim), keepdims=keepdim)
+    return x.all(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)

@@ -14,8 +14,7 @@ from ..errors import ShapeError
 from ..kernels.packing import pack_rows, pad_rows
 from .arguments import ArrayLike, any_tensor, float_tensor
 from .arithmetic import where
-from .elementwise import clone
-from .shapes import concatenate
+from .indexing import setitem
 from .visibility import checked_lens, packed_lens, sample_lens, visibility_of
 
 
@@ -156,24 +155,15 @@ def pad(
             f'pad takes two integers for each of up to {x.ndim} dimensions, and mode "constant", '
             f"got {pad} and {mode!r} for x {x.shape}"
         )
-    x = without_border(x, [max(-n, 0) for n in pad])
+    around = [*pad, *[0] * (2 * x.ndim - len(pad))]
+    shape, kept, places = [], [], []
+    for before, after, n in zip(around[-2::-2], around[::-2], x.shape, strict=True):
+        first, last = max(-before, 0), n - max(-after, 0)  # of the elements that stay
+        if first > last:
+            raise ShapeError(f"pad takes {first} and {n - last} of {n} elements away, x {x.shape}")
+        kept.append(slice(first, last))
+        places.append(slice(max(before, 0), max(before, 0) + last - first))
+        shape.append(n + before + after)
     number = as_array(array_of(0 if value is None else value), x.dtype, x.device)
-    for i, n in enumerate(pad):
-        if n <= 0:
-            continue
-        dim = x.ndim - 1 - i // 2
-        shape = (*x.shape[:dim], n, *x.shape[dim + 1 :])
-        border = wrap(namespace(number).broadcast_to(number, shape).copy())
-        x = concatenate(x, border, dim=dim) if i % 2 else concatenate(border, x, dim=dim)
-    return x if any(n > 0 for n in pad) else clone(x)
-
-
-def without_border(x: AnyTensor, cut: Sequence[int]) -> AnyTensor:
-    """x without this many elements before and after its last dimension, and so on."""
-    cut = [*cut, *[0] * (2 * x.ndim - len(cut))]
-    kept = []
-    for before, after, n in zip(cut[-2::-2], cut[::-2], x.shape, strict=True):
-        if before + after > n:
-            raise ShapeError(f"pad takes {before} and {after} of {n} elements away, x {x.shape}")
-        kept.append(slice(before, n - after))
-    return x[tuple(kept)]
+    filled = wrap(namespace(number).broadcast_to(number, shape).copy())
+    return setitem(filled, x[tuple(kept)], tuple(places))

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
 from ..base import backend
-from ..base.backend import Array
+from ..base.backend import Array, namespace
 from ..base.checks import check_number
 from ..engine.autograd import wrap
 from ..engine.promotion import wider_number
 from ..ops.reductions import sum_squares
+from ..ops.shapes import pieces
 from ..tensors.tensor import Tensor
 from .optimizer import checked_tensors, listed_parameters
 
@@ -30,9 +30,8 @@ def clip_grad_norm_(
     norm_type: p of the norm (sum |g|^p)^(1/p); inf or "inf" for the largest |g|.
     max_norm: inf only measures.
     Returns the norm before the scaling: a float, or on "cuda" a 0-d Tensor, because Python would
-    wait for a float. There gradients are scaled in place, unless a graph needs them. As in PyTorch,
-    the factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is
-    scaled; with error_if_nonfinite it raises RuntimeError.
+    wait for a float. As in PyTorch, the factor is max_norm / (norm + 1e-6). A norm that is not
+    finite is returned and nothing is scaled; with error_if_nonfinite it raises RuntimeError.
     Differs from PyTorch: a gradient that occurs twice counts once.
 
         >>> w = ta.zeros(2, requires_grad=True)
@@ -52,8 +51,9 @@ def clip_grad_norm_(
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     on_cuda = bool(grads) and all(grad.device == "cuda" for grad in grads)
     if on_cuda and p == 2 and not error_if_nonfinite:
-        arrays = {id(grad._data): writable_gradient(grad) for grad in grads}
-        norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
+        of_device, parts = clipped_together(list(arrays.values()), max_norm)
+        norm: Any = wrap(of_device)
+        arrays = dict(zip(arrays, parts, strict=True))
     else:
         norm = joint_norm(list(arrays.values()), p)
         if error_if_nonfinite and not math.isfinite(norm):
@@ -90,10 +90,15 @@ def scaled(array: Array, factor: float) -> Array:
     return (array * wider_number(factor, array.dtype)).astype(array.dtype, copy=False)
 
 
-def writable_gradient(grad: Tensor) -> Array:
-    """The array of a gradient, in C order and in memory that the kernel may write to."""
-    array = grad._data
-    if grad._version is None or array.base is not None or not array.flags.c_contiguous:
-        return array.copy(order="C")
-    grad._version.changes += 1
-    return array
+def clipped_together(arrays: list[Array], max_norm: float) -> tuple[Array, list[Array]]:
+    """The joint norm, as an array without dimensions, and the arrays scaled.
+
+    Nobody waits for the norm, and the arrays are joined, because a GPU needs time for each.
+    """
+    xp = namespace(arrays[0])
+    joined = xp.concatenate([array.reshape(-1) for array in arrays])
+    norm = xp.sqrt(sum_squares(joined[None])[0])
+    factor = xp.where(xp.isfinite(norm), xp.minimum(max_norm / (norm + 1e-6), 1.0), 1.0)
+    joined = (joined * factor).astype(joined.dtype, copy=False)
+    parts = zip(arrays, pieces(joined, [array.size for array in arrays], 0), strict=True)
+    return norm, [part.reshape(x.shape).astype(x.dtype, copy=False) for x, part in parts]

@@ -83,8 +83,7 @@ def writable_parameter(parameter: Tensor) -> Array:
 
 def called(closure: Callable[[], Any]) -> Any:
     check_type("a closure is a function", closure, Callable)
-    with enable_grad():
-        return closure()
+    return enable_grad(closure)()
 
 
 class Optimizer:

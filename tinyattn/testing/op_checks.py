@@ -181,18 +181,12 @@ def check_value(
     reference: Function, fn: Function, arguments: Arguments, rng: np.random.Generator
 ) -> None:
     target = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
-    outputs, expected = (
-        value if isinstance(value, (tuple, list)) else (value,)
-        for value in (fn(*arguments), target)
-    )
-    if len(outputs) != len(expected):
-        raise GradcheckError(f"{len(outputs)} outputs, the reference has {len(expected)}")
-    for i, pair in enumerate(zip(outputs, expected, strict=True)):
-        output, target = map(np.asarray, pair)
-        if output.shape != target.shape:
-            raise GradcheckError(
-                f"output {i} is {output.shape}, the reference gives {target.shape}"
-            )
+    outputs = [output.numpy() for output in tensors_in(fn(*arguments))]
+    expected = list(map(np.asarray, target if isinstance(target, (tuple, list)) else [target]))
+    shapes, others = ([array.shape for array in arrays] for arrays in (outputs, expected))
+    if shapes != others:
+        raise GradcheckError(f"outputs have the shapes {shapes}, those of the reference {others}")
+    for i, (output, target) in enumerate(zip(outputs, expected, strict=True)):
         scale = np.abs(target).max(initial=0.0)
         if not np.allclose(output, target, rtol=1e-12, atol=1e-12 * scale, equal_nan=True):
             raise GradcheckError(f"output {i} is not what the reference gives")

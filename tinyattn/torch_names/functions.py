@@ -15,7 +15,7 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import check_type, checked_index, integer, one_dim, sizes_of
+from ..base.checks import check_choice, check_type, checked_index, integer, one_dim, sizes_of
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..kernels.range_checks import require_range
@@ -395,8 +395,7 @@ def set_float32_matmul_precision(precision):
 
     In tinyattn: delete it: products are as exact as they can be
     """
-    if precision not in ("highest", "high", "medium"):
-        raise ValueError(f'precision is "highest", "high" or "medium", got {precision!r}')
+    check_choice("precision", precision, "highest", "high", "medium")
 
 
 FUNCTIONS = MAKERS | rows(globals(), function, both, changing)

@@ -49,15 +49,17 @@ OWNERS: tuple[Any, ...] = (Tensor, Module, Optimizer, LRScheduler)
 # Further methods of PyTorch's tensors and modules, which no type of Python and NumPy has, beside
 # those that a hint is about.
 METHODS = """
-    absolute acos addbmm addmv addr aminmax as_strided asin atan atan2 broadcast_to cross cummax
-    cummin diag_embed element_size erfinv fix fmod frac greater_equal histc inverse is_complex
-    is_nonzero kron kthvalue less less_equal lgamma logcumsumexp logdet logical_xor
-    masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum negative new not_equal
-    prelu quantile register_backward_hook register_forward_pre_hook register_full_backward_hook
-    renorm rot90 scatter_reduce share_memory slogdet stft storage subtract svd tan tensor_split
-    to_dense to_empty to_sparse type_as unique_consecutive xlogy
+    absolute acos addbmm addmv addr aminmax as_strided asin atan atan2 bitwise_and bitwise_not
+    bitwise_or bitwise_xor broadcast_to cosh cross cummax cummin diag_embed dist element_size
+    erfc erfinv fix fliplr flipud fmod frac ger greater_equal histc inverse is_complex
+    is_nonzero kron kthvalue less less_equal lgamma logaddexp logcumsumexp logdet logical_xor
+    logit masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum negative new
+    not_equal prelu quantile register_backward_hook register_forward_pre_hook
+    register_full_backward_hook renorm rot90 scatter_reduce sgn share_memory sinh slogdet stft
+    storage subtract svd swapdims tan tensor_split to_dense to_empty to_sparse type_as
+    unique_consecutive vdot xlogy
 """.split()  # noqa: SIM905
-METHODS += [n[7:] for n in absent() if n.startswith("Tensor.") and n != "Tensor.take"]
+METHODS += [n[7:] for n in absent() if n.startswith("Tensor.")]
 # What programs do without here, by the beginning of a name, and what to write or to delete.
 DELETE = {
     "torch.amp": "delete autocast and GradScaler: loss.backward(), optimizer.step(); dtypes are "
@@ -67,6 +69,8 @@ DELETE = {
     "torch.distributed": "delete it, or write tinyattn.training.distributed",
     "torch.jit": "delete it: nothing has to be traced, kernels are compiled by Numba",
     "torch.nn.DataParallel": "write the module itself: there is one GPU",
+    "torch.nn.utils.rnn": "delete packing: a recurrent layer takes padded batches, and a row ends "
+    "at its own length",
     "torch.nn.parallel": "write the module itself, or "
     "tinyattn.training.distributed.DistributedDataParallel",
     "torch.profiler": "delete it; python -m cProfile shows where the time goes",

@@ -10,8 +10,8 @@ import numpy as np
 
 from .. import functional as F
 from ..base import random
-from ..base.checks import check_size, check_type, listed, type_name
-from ..errors import DtypeError, ShapeError
+from ..base.checks import check_size, check_type, listed
+from ..errors import ShapeError
 from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
 
@@ -30,8 +30,6 @@ def pad_sequence(
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
-    if isinstance(sequences, (str, bytes, Mapping)):
-        raise TypeError(f"pad_sequence takes a list of sequences, got {type_name(sequences)}")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in listed("pad_sequence", sequences)]
     shapes = [x.shape for x in tensors]
     if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
@@ -70,10 +68,7 @@ def collate(samples: Sequence[Any]) -> Any:
         return type(first)(*fields) if hasattr(first, "_fields") else type(first)(fields)
     if isinstance(first, Tensor):
         return stack(list(samples))
-    try:
-        return Tensor(list(samples))
-    except DtypeError as error:
-        raise DtypeError(f"{error}: {HINT}") from None
+    return Tensor(list(samples))
 
 
 def kind_of(sample: Any) -> str:
@@ -93,15 +88,7 @@ def kind_of(sample: Any) -> str:
 
 def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """Tensors of one length."""
-    columns: list[Tensor] = []
-    for i, column in enumerate(data):
-        try:
-            columns.append(column if isinstance(column, Tensor) else Tensor(column))
-        except (DtypeError, ShapeError) as error:
-            raise type(error)(
-                f"column {i} of data is no Tensor: {error} (for texts or rows of other lengths "
-                "pass a list of samples and a collate_fn)"
-            ) from None
+    columns = tuple(x if isinstance(x, Tensor) else Tensor(x) for x in data)
     lengths = {len(column) if column.ndim else None for column in columns}
     if len(lengths) != 1 or None in lengths:
         shapes = [column.shape for column in columns]
@@ -109,7 +96,7 @@ def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
             f"data in a tuple are columns of one length, got shapes {shapes}: "
             "pass samples as a list"
         )
-    return tuple(columns)
+    return columns
 
 
 class DataLoader(Generic[Batch]):
@@ -183,11 +170,7 @@ class DataLoader(Generic[Batch]):
 
     def length(self) -> int:
         """The number of samples."""
-        data = self.data[0] if isinstance(self.data, tuple) else self.data
-        try:
-            return len(data)
-        except TypeError as error:
-            raise TypeError(f"data have no number of samples: {error}") from None
+        return len(self.data[0] if isinstance(self.data, tuple) else self.data)
 
     def __len__(self) -> int:
         """The number of batches."""

@@ -13,7 +13,6 @@ import json
 import math
 import os
 from io import BufferedReader
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,29 +27,20 @@ from .atomic_write import write_atomically
 METADATA = ("tinyattn", "tinyattn.sha256", "tinyattn.structure")
 TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 DEEPEST = 100  # lists and dicts inside each other, because Python's recursion has a limit
-MOST_BITS = 14_000  # of an integer, because Python reads at most 4,300 digits
 LARGEST_HEADER = 100_000_000  # bytes, because safetensors reads no larger one
 DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8"} | {
     f"{letter}{bits}": f"{kind}{bits}"
     for letter, kind in (("U", "uint"), ("I", "int"), ("F", "float"))
     for bits in (16, 32, 64)
 }
-# How files begin that others write, and what reads them.
-OF_TORCH = "if torch.save wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict"
-FOREIGN = {
-    **dict.fromkeys(
-        (b"PK\3\4", b"PK\5\6"),
-        f"it is a zip file: {OF_TORCH}; if numpy.savez wrote it, numpy.load reads it",
-    ),
-    **dict.fromkeys(
-        (b"\x80\2\x8a", b"\x80\2}", b"\x80\3}", b"\x80\4\x95", b"\x80\5\x95"),
-        f"it is a pickle: {OF_TORCH}",
-    ),
-    b"\x93NUMPY": "numpy.save wrote it, and numpy.load reads it",
-    b"\x89HDF": "it is an HDF5 file, which h5py reads",
-    b"GGUF": "it is a GGUF file, which gguf reads",
-    b"version https://git-lfs": "it is a pointer of Git LFS, in place of a file: run git lfs pull",
-}
+HOLDS = (
+    "; a checkpoint holds Tensors, numbers, strings, True, False, None, and lists and dicts of "
+    "them: of a module or an optimizer write its state_dict(), and of an array ta.tensor(array)"
+)
+OF_OTHERS = (
+    "if torch.save wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict; if "
+    "NumPy wrote it, numpy.load reads it"
+)
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -73,7 +63,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
             an array ta.tensor(array)), a key is no string, a key at the top is "__metadata__",
             because safetensors uses that name itself, or `path` is no name, as an open file.
         ValueError: more than 100 lists and dicts are inside each other, an integer has more than
-            4,200 digits, or what is not in Tensors needs more than 100 MB.
+            4,300 digits, or what is not in Tensors needs more than 100 MB.
         OSError: the folder does not exist, the old file is read-only or its owner cannot be kept,
             or the name is too long or not the name of a file.
 
@@ -84,8 +74,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         ...     ta.load(f"{folder}/run.safetensors")
         {'weight': tensor([1., 1.]), 'step': 17}
     """
-    check_type("save takes a dict and then the name of a file", state, dict, advice(state))
-    path = checked_path(path)
+    check_type("save takes a dict and then the name of a file", state, dict, HOLDS)
+    path = os.fsdecode(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays))
     # Large items come first, so that each array begins at a multiple of its item size.
@@ -119,41 +109,9 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
         return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise ValueError(f"{name} is an integer of more than 4,200 digits: save it as a string")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    kind = type(value).__name__
-    raise TypeError(f"{name} is a {kind}, which a checkpoint cannot hold{advice(value)}")
-
-
-def advice(value: Any) -> str:
-    """What to save in place of `value`."""
-    if hasattr(value, "state_dict"):
-        return ": write its state_dict()"
-    if isinstance(value, Tensor):
-        return ': write {"name": tensor}'
-    if callable(value):
-        return ": save what it returns or is made from"
-    if isinstance(value, np.ndarray) and (value.dtype.kind not in "biuf" or value.itemsize > 8):
-        kind = {"M": "int64", "m": "int64", "f": "float64"}.get(value.dtype.kind)
-        convert = f": write .astype(np.{kind})" if kind else "; it takes booleans, integers, floats"
-        return f" with the dtype {value.dtype}{convert}"
-    if hasattr(value, "__array__"):
-        return ": write ta.tensor(...) of it"
-    return (
-        "; a checkpoint holds Tensors, numbers, strings, True, False, None, and lists and dicts of "
-        "them"
-    )
-
-
-def checked_path(path: Any) -> str:
-    expected = "path must be the name of a file, a str or a Path"
-    check_type(expected, path, (str, bytes, os.PathLike))
-    name = os.fsdecode(path)
-    if "\0" in name:
-        raise ValueError(f"path must be the name of a file, got {name!r}")
-    return name
+    raise TypeError(f"{name} is a {type(value).__name__}{HOLDS}")
 
 
 def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
@@ -198,13 +156,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     or complex numbers is refused, because no Tensor has these dtypes.
 
     Raises FileNotFoundError if there is no such file. Raises CheckpointError, which names the file,
-    if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has. If
-    torch.save or NumPy wrote it, the error says what reads it.
+    if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has. The error
+    shows how another file begins, and says what reads those of torch.save and NumPy.
     """
-    name = checked_path(path)
-    if not Path(name).is_file():
-        found = ", which is a folder" if Path(name).is_dir() else ""
-        raise FileNotFoundError(f"no checkpoint at {name!r}{found}")
+    name = os.fsdecode(path)
     try:
         with open(name, "rb") as file:
             metadata, arrays = read(file)
@@ -220,8 +175,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     except DtypeError as error:
         raise CheckpointError(f"{name}: {error}") from None
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        damaged = "" if str(error) in FOREIGN.values() else "damaged or "
-        raise CheckpointError(f"{name} is {damaged}not a safetensors file: {error}") from None
+        raise CheckpointError(f"{name} is damaged or not a safetensors file: {error}") from None
 
 
 def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -234,8 +188,9 @@ def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     beginning = file.read(24)
     length = int.from_bytes(beginning[:8], "little")
     if size < 8 + length:
-        reasons = [text for magic, text in FOREIGN.items() if beginning.startswith(magic)]
-        raise ValueError(*reasons or [f"its {size} bytes end before its header does"])
+        raise ValueError(
+            f"its {size} bytes begin with {beginning!r} and end before its header: {OF_OTHERS}"
+        )
     file.seek(8)
     if length > LARGEST_HEADER:  # because JSON takes much more memory than its text
         raise ValueError(f"its header has {length:,} bytes, more than {LARGEST_HEADER:,}")

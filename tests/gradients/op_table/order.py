@@ -106,7 +106,6 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).prod(0, 1), TypeError, "keepdim is True or False, got 1"),
         ],
         ("Tensor.prod",),
-        reaches=("product_along",),
         elementwise=True,
         steps=4,
         special_torch="there the product is divided by x, which is NaN for inf",
@@ -118,7 +117,7 @@ ROWS: list[OpRow] = [
                 of_largest=True,
             ),
         ],
-        keeps="input 0",
+        keeps="input 0, 4 more",
     ),
     reduction_row(
         "logsumexp",

@@ -1,4 +1,4 @@
-"""The states of a GRU and of an LSTM, each one op because a position has few numbers."""
+"""The states of recurrent layers: one op for all positions, because a position has few numbers."""
 
 from __future__ import annotations
 
@@ -13,97 +13,79 @@ from .extremes import at
 from .refusals import error, t
 from .row import OpRow, ops
 
-
-def torch_gru_state(x: Any, h: Any, state: Any) -> Any:
-    sigmoid, tanh = ref.torch_fn("sigmoid"), ref.torch_fn("tanh")
-    width = state.shape[-1]
-    gates = sigmoid((x + h)[..., : 2 * width])
-    r, z = gates[..., :width], gates[..., width:]
-    return (1 - z) * tanh(x[..., 2 * width :] + r * h[..., 2 * width :]) + z * state
+GATES = {"RNN": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
 
 
-def torch_lstm_state(x: Any, c: Any) -> Any:
-    sigmoid, tanh = ref.torch_fn("sigmoid"), ref.torch_fn("tanh")
-    i, f, g, o = x.chunk(4, -1)
-    new = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    return ref.torch_fn("cat")([sigmoid(o) * tanh(new), new], -1)
+def torch_states(x: Any, weight: Any, bias: Any, first: Any, kind: str = "RNN") -> Any:
+    sigmoid, tanh, relu = map(ref.torch_fn, ("sigmoid", "tanh", "relu"))
+    states, state = [], first
+    for row in x:
+        h = state[0] @ weight.T + bias
+        if kind == "GRU":
+            (x_r, x_z, x_n), (h_r, h_z, h_n) = row.chunk(3, -1), h.chunk(3, -1)
+            z, n = sigmoid(x_z + h_z), tanh(x_n + sigmoid(x_r + h_r) * h_n)
+            state = ((1 - z) * n + z * state[0])[None]
+        elif kind == "LSTM":
+            i, f, g, o = (row + h).chunk(4, -1)
+            c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+            state = ref.torch_fn("stack")([sigmoid(o) * tanh(c), c])
+        else:
+            state = (tanh if kind == "RNN" else relu)(row + h)[None]
+        states.append(state)
+    return ref.torch_fn("stack")(states)
 
 
-def of_width(width: int, *lead: int) -> list[tuple[int, ...]]:
-    return [(*lead, 3 * width), (*lead, 3 * width), (*lead, width)]
-
-
-def of_lstm(width: int, *lead: int) -> list[tuple[int, ...]]:
-    return [(*lead, 4 * width), (*lead, width)]
+def sizes(kind: str, length: int, width: int, *lead: int) -> tuple[Any, ...]:
+    rows, parts = GATES[kind] * width, 2 if kind == "LSTM" else 1
+    shapes = [(length, *lead, rows), (rows, width), (rows,), (parts, *lead, width)]
+    return shapes, {"kind": kind}
 
 
 ROWS: list[OpRow] = [
     OpRow(
-        "gru_state",
-        ops.gru_state,
-        ref.gru_state,
-        torch_gru_state,
+        "recurrent_states",
+        ops.recurrent_states,
+        ref.recurrent_states,
+        torch_states,
         calls(
-            (of_width(1, 1), {}, "size 1"),
-            (of_width(3, 0), {}, "empty"),
-            (of_width(0, 2), {}, "no features"),
-            (of_width(2), {}, "no batch"),
-            (of_width(3, 2), {}),
-            (of_width(2, 4), {}),
-            (of_width(2, 2, 3), {}),
-            repeat=3,
+            *((*sizes(kind, 3, 2, 2), f"kind {kind}") for kind in GATES),
+            (*sizes("GRU", 1, 1, 1), "size 1"),
+            (*sizes("LSTM", 2, 3, 0), "empty"),
+            (*sizes("GRU", 4, 2), "no batch"),
+            (*sizes("LSTM", 4, 2), "no batch"),
+            sizes("LSTM", 5, 3, 2),
+            sizes("GRU", 5, 3, 2),
+            repeat=2,
         ),
         [
-            error(lambda: ops.gru_state(t(2, 6), t(2, 6)), TypeError, "gru_state.*'state'"),
             error(
-                lambda: ops.gru_state(t(2, 6), t(3, 6), t(2, 2)), ValueError, "gru_state.*2, 6.*3"
+                lambda: ops.recurrent_states(t(2, 6), t(6, 2), t(6)),
+                TypeError,
+                "recurrent_states.*'first'",
             ),
-            error(lambda: ops.gru_state(t(2, 6), t(2, 6), t(2, 3)), ValueError, "gru_state.*2, 3"),
+            error(
+                lambda: ops.recurrent_states(t(2, 6), t(6, 3), t(6), t(1, 2), kind="GRU"),
+                ValueError,
+                r"6, 3",
+            ),
+            error(
+                lambda: ops.recurrent_states(t(2, 7), t(6, 2), t(6), t(1, 2), kind="GRU"),
+                ValueError,
+                "recurrent_states.*2, 7",
+            ),
         ],
-        ("ops.gru_state",),
-        differentiable=(0, 1, 2),
-        steps=4,
+        ("ops.recurrent_states",),
+        differentiable=(0, 1, 2, 3),
+        steps=16,
         extremes=at(
             "ones,ones,ones",
-            "large,ones,large",
-            function=lambda x, h, state: ops.gru_state(
-                ta.cat([x] * 3, 1), ta.cat([h] * 3, 1), state
+            "large,ones,ones",
+            function=lambda x, weight, first: ops.recurrent_states(
+                x[None], ta.cat([weight[:1]] * x.shape[-1]), None, first[None]
             ),
             rtol=16,
             of_largest=True,
         ),
-        keeps="input 0, input 1, input 2, 3 more",
-    ),
-    OpRow(
-        "lstm_state",
-        ops.lstm_state,
-        ref.lstm_state,
-        torch_lstm_state,
-        calls(
-            (of_lstm(1, 1), {}, "size 1"),
-            (of_lstm(3, 0), {}, "empty"),
-            (of_lstm(0, 2), {}, "no features"),
-            (of_lstm(2), {}, "no batch"),
-            (of_lstm(3, 2), {}),
-            (of_lstm(2, 4), {}),
-            (of_lstm(2, 2, 3), {}),
-            repeat=3,
-        ),
-        [
-            error(lambda: ops.lstm_state(t(2, 8)), TypeError, "lstm_state.*'c'"),
-            error(lambda: ops.lstm_state(t(2, 8), t(3, 2)), ValueError, "lstm_state.*2, 8.*3, 2"),
-            error(lambda: ops.lstm_state(t(2, 8), t(2, 3)), ValueError, "lstm_state.*2, 3"),
-        ],
-        ("ops.lstm_state",),
-        differentiable=(0, 1),
-        steps=4,
-        extremes=at(
-            "ones,ones",
-            "large,ones",
-            function=lambda x, c: ops.lstm_state(ta.cat([x] * 4, 1), c),
-            rtol=16,
-            of_largest=True,
-        ),
-        keeps="input 0, input 1, 5 more",
+        keeps="input 0, input 1, input 2, input 3, output, 30 more",
     ),
 ]

@@ -10,7 +10,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     cross_entropy.py     cross-entropy of rows of logits
     layer_norm.py        layer normalization and RMSNorm
     activation.py        relu, and both forms of gelu
-    exponential.py       functions made of exp: sigmoid, silu, erf
+    exponential.py       functions made of exp: sigmoid, the slope of silu, erf
     choice.py            where
     dropout.py           dropout by a hash
     sums.py              sums over rows: a bias, an embedding; squares
@@ -23,35 +23,22 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     compiler.py          how Numba compiles kernels, and keeps their code
 """
 
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from . import compiler, exponential
+import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
 
-try:
-    import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
-except ImportError as error:
-    warnings.warn(
-        f"attention is computed with plain NumPy, which is slower: no SciPy ({error})",
-        RuntimeWarning,
-        stacklevel=4,
-    )
-    NEEDS_SCIPY: tuple[str, ...] = ("tiled_attention",)
-else:
-    NEEDS_SCIPY = ()
+from . import compiler, exponential
 
 compiler.delete_stale_code(exponential.erf_elements)
 
 
 @cache
-def kernel(name: str) -> Callable[..., Any] | None:
-    """The kernel "file.function" of this folder; None for attention where SciPy is not there."""
+def kernel(name: str) -> Callable[..., Any]:
+    """The kernel "file.function" of this folder."""
     file, _, function = name.partition(".")
-    if file in NEEDS_SCIPY:
-        return None
     found = getattr(import_module(f".{file}", __name__), function)
     retried = compiler.retrying(found)
     retried.takes_formula = getattr(found, "takes_formula", False)  # type: ignore[attr-defined]

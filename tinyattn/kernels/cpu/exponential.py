@@ -79,14 +79,6 @@ def sigmoid_elements(x, out, first, last):
 
 
 @jit
-def silu_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    for i in range(len(x)):
-        value = np.float64(x[i])
-        out[i] = value * sigmoid_float64(value)
-
-
-@jit
 def silu_backward_elements(grad, x, result, first, last):
     grad, x, result = grad[first:last], x[first:last], result[first:last]
     for i in range(len(x)):
@@ -103,6 +95,5 @@ def erf_elements(x, out, first, last):
 
 
 sigmoid = for_float32(sigmoid_elements)
-silu = for_float32(silu_elements)
 silu_backward = for_float32(silu_backward_elements)
 erf = of_elements(erf_elements, 10.0)

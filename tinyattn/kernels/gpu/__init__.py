@@ -9,10 +9,10 @@ kernel, chooses how many threads work on what, and launches. It never waits for 
     weighted_sum     weights times values, without invisible pairs
     layer_norm       layer normalization, and RMSNorm
     elementwise      activations and dropout
-    embedding        rows of a table
+    embedding        the gradient of a table of rows
     sums             sums over rows
-    optimizer        Adam, and the clipping of gradients
-    checks           checks of integers, and which keys are visible at all
+    optimizer        Adam
+    checks           checks of integers
     launch.py        how a kernel is compiled, and gets its arguments
     common.cu        functions that all kernels use
 """
@@ -24,8 +24,6 @@ from typing import Any
 
 from . import optimizer as optimizer
 from .checks import check_range as check_range
-from .checks import visible_to_any as visible_to_any
-from .embedding import take_rows as take_rows
 
 
 @cache

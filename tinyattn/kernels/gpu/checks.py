@@ -1,27 +1,11 @@
-"""Questions that the device answers without the host waiting; launches `checks.cu`."""
+"""Integers that must lie in a range, checked without the host waiting; launches `checks.cu`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ...base.backend import Array, in_c_order, namespace
-from .launch import by_elements, run, visibility_arguments
-
-
-def visible_to_any(visibility: Any, x: Any) -> Array:
-    """Which keys are visible to at least one query: (B, H|1, K)."""
-    limits, mask = visibility.as_limits_and_mask(x)
-    xp = namespace(limits if mask is None else mask)
-    batch, _, _, keys = visibility.scores_shape(1)
-    heads = 1 if mask is None else mask.shape[1]
-    queries = max(1 if limits is None else limits.shape[1], 1 if mask is None else mask.shape[2])
-    out = xp.empty((batch, heads, keys), np.bool_)
-    if out.size:
-        arguments = out, out.size, heads, keys, queries, *visibility_arguments(visibility, x)
-        run("checks", "visible_to_any", out, by_elements(out.size), *arguments)
-    return out
+from ...base.backend import Array, in_c_order
+from .launch import by_elements, run
 
 
 def check_range(numbers: Array, slot: Array, low: int, high: int, also_allowed: int) -> None:

@@ -1,16 +1,4 @@
-// Rows of a table by their numbers, and the gradient of the table.
-
-// out[i] = table[ids[i]]. An id out of range gives NaN and is written to the slot.
-extern "C" __global__ void take_rows(
-    const element* table, const long long* ids, element* out, long long* slot, long long count,
-    long long width, long long num_rows) {
-    FOR_EACH(i, count * width) {
-        long long position = i / width, id = ids[position];
-        bool known = id >= 0 && id < num_rows;
-        out[i] = known ? table[id * width + i % width] : written(not_a_number());
-        if (!known) write_to_slot(slot, position, id);
-    }
-}
+// The gradient of a table whose rows are taken by their numbers.
 
 // Positions are divided into chunks of 256. Bit c of an id's mask, (num_rows, words), says whether
 // the id occurs in chunk c. Bits may be set in any order, because the result is the same.

@@ -1,4 +1,4 @@
-"""Rows of a table by their numbers, and their gradient; launches `embedding.cu`."""
+"""The gradient of a table whose rows are taken by their numbers; launches `embedding.cu`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,6 @@ from ...base.backend import Array, in_c_order, namespace
 from .launch import by_elements, run
 
 CHUNK = 256  # positions, as in embedding.cu
-
-
-def take_rows(table: Array, ids: Array, slot: Array) -> Array:
-    """table[ids]: table (V, D), ids (...) -> (..., D). `slot`: see `range_checks.slot_for`."""
-    xp = namespace(table)
-    num_rows, width = table.shape
-    out = xp.empty((*ids.shape, width), table.dtype)
-    if out.size:
-        ids = in_c_order(ids.astype(np.int64, copy=False))
-        arguments = in_c_order(table), ids, out, slot, ids.size, width, num_rows
-        run("embedding", "take_rows", table, by_elements(out.size), *arguments)
-    return out
 
 
 def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:

@@ -33,37 +33,3 @@ extern "C" __global__ void adam(
         parameter[i] = written(w - (real)rate * m[i] / root);
     }
 }
-
-// The sum of the squares of each block's elements, in float64, because squares of float32
-// may be 0 or infinite. The table has the gradients.
-extern "C" __global__ void squares(
-    const long long* table, const long long* blocks, long long count, double* sums) {
-    auto [which, first, end] = this_chunk(blocks, table + count);
-    const element* grad = (const element*)table[which];
-    double sum = 0;
-    for (long long i = first + threadIdx.x; i < end; i += blockDim.x)
-        sum += (double)read(grad[i]) * read(grad[i]);
-    sum = sum_of_row(sum);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
-// The norm, from the sums of all blocks. This is a launch of its own, of one block, because many
-// millions of gradients have so many sums that adding them in every block would take longest.
-extern "C" __global__ void norm_of_sums(const double* sums, long long number, double* norm) {
-    double total = 0;
-    for (long long i = threadIdx.x; i < number; i += blockDim.x) total += sums[i];
-    total = sum_of_row(total);
-    if (threadIdx.x == 0) *norm = sqrt(total);
-}
-
-// Multiplies all gradients by max_norm / (norm + 1e-6), if that is below 1 and the norm is finite.
-extern "C" __global__ void clip(
-    const long long* table, const long long* blocks, long long count, const double* norm,
-    double max_norm) {
-    double factor = max_norm / (*norm + 1e-6);
-    if (!(factor < 1) || *norm - *norm != 0) return;
-    auto [which, first, end] = this_chunk(blocks, table + count);
-    element* grad = (element*)table[which];
-    for (long long i = first + threadIdx.x; i < end; i += blockDim.x)
-        grad[i] = written(read(grad[i]) * (real)factor);
-}

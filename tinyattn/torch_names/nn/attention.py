@@ -14,13 +14,7 @@ from ...errors import DtypeError, ShapeError
 from ...nn import Linear, Module, Parameter, init
 from ...ops.arguments import float_tensor
 from ...ops.arithmetic import where
-from ...ops.attention import (
-    attention,
-    attention_output,
-    attention_weights,
-    default_scale,
-    in_heads,
-)
+from ...ops.attention import attention, attention_output, attention_weights, default_scale, in_heads
 from ...ops.visibility import visibility_of
 from ...tensors.tensor import Tensor
 from . import functional as F

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ... import ops
-from ...base.backend import Array
-from ...base.checks import check_size, checked_probability
+from ...base.backend import in_c_order
+from ...base.checks import check_choice, check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
 from ...nn import Module, Parameter, init
 from ...ops.arguments import float_tensor
+from ...ops.products import product, rows, swap
 from ...ops.shapes import cat, stack
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
-from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell"]
-State = tuple[Tensor, ...]  # (h,), or of an LSTM (h, c)
 SIZES = "input_size, hidden_size, num_layers=1"
 OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
 
@@ -30,6 +31,7 @@ OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
 class Gated(Module):
     """The parameters of a recurrent layer or cell, and the first states."""
 
+    kind = "RNN"  # a row of CELLS
     gates = 1  # each has hidden_size columns of the two projections
     parts = 1  # of the state
 
@@ -48,10 +50,6 @@ class Gated(Module):
             parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
             setattr(self, f"{kind}{suffix}", parameter)
 
-    def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        """The next state, from the projections of the input and of h, and the state."""
-        raise NotImplementedError
-
     def project(self, x: Tensor, name: str) -> Tensor:
         """(..., gates * hidden_size); name is that of the parameters, as "ih_l0"."""
         bias = getattr(self, f"bias_{name}") if self.bias else None
@@ -62,22 +60,34 @@ class Gated(Module):
             kind = type(self).__name__
             raise ShapeError(f"this {kind} takes x (..., {self.input_size}), got {x.shape}")
 
-    def first_states(self, state: Any, shape: tuple[int, ...], x: Tensor) -> State:
+    def first_states(self, state: Any, shape: tuple[int, ...], x: Tensor) -> Tensor:
+        """(parts, *shape)"""
         given = (state,) if isinstance(state, Tensor) else state
         zero = zeros(shape, dtype=x.dtype, device=x.device)
         firsts = (zero,) * self.parts if given is None else tuple(given)
         if [first.shape for first in firsts] != [shape] * self.parts:
             raise ShapeError(f"each state is {shape}, got {[first.shape for first in firsts]}")
-        return firsts
+        return stack(firsts)
+
+    def states(self, x: Tensor, first: Tensor, name: str) -> Tensor:
+        """Those after each position: x (L, B, D), first (parts, B, H) -> (L, parts, B, H)."""
+        bias = getattr(self, f"bias_hh{name}") if self.bias else None
+        weight = getattr(self, f"weight_hh{name}")
+        return recurrent_states(self.project(x, f"ih{name}"), weight, bias, first, kind=self.kind)
+
+    def in_form_of_pytorch(self, states: Tensor) -> Any:
+        """(parts, ...) -> h, or of an LSTM the pair (h, c)."""
+        return (states[0], states[1]) if self.parts > 1 else states[0]
 
 
 class Recurrent(Gated):
     """num_layers layers, each over the outputs of the one before. Call: x, and a first state.
 
-    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size), or a
-    PackedSequence -> the h of the last layer at each position, and the last state of each layer:
-    (num_layers, B, hidden_size), of an LSTM a pair of these. The first state is 0 unless given.
+    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size) -> the h of the
+    last layer at each position, and the last state of each layer: (num_layers, B, hidden_size), of
+    an LSTM a pair of these. The first state is 0 unless given.
     bidirectional: each layer runs in both directions, and joins the two.
+    There is no PackedSequence: row i of a padded batch ends at its own length.
     """
 
     def build(self, given: Any) -> None:
@@ -86,20 +96,15 @@ class Recurrent(Gated):
         self.bidirectional, self.dropout = given.bidirectional, checked_probability(given.dropout)
         directions = ("", "_reverse") if given.bidirectional else ("",)
         layers = range(check_size("num_layers", given.num_layers))
-        self.runs = [[f"l{layer}{direction}" for direction in directions] for layer in layers]
+        self.runs = [[f"_l{layer}{direction}" for direction in directions] for layer in layers]
         for layer, names in enumerate(self.runs):
             for name in names:
                 inputs = self.hidden_size * len(directions) if layer else self.input_size
-                self.add_parameters(f"_{name}", inputs)
+                self.add_parameters(name, inputs)
 
     __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
-        if isinstance(x, PackedSequence):
-            padded, lengths = pad_packed_sequence(x)
-            out, state = self.run_layers(padded, hx, lengths.numpy())
-            is_sorted = x.sorted_indices is None
-            return pack_padded_sequence(out, lengths, enforce_sorted=is_sorted), state
+    def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
         self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
         out, state = self.run_layers(x.transpose(0, 1) if swapped else x, hx)
@@ -119,35 +124,21 @@ class Recurrent(Gated):
         changed = [f"{n}={getattr(self, n)}" for n, x in defaults.items() if getattr(self, n) != x]
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
-    def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
+    def run_layers(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """x (L, B, D), or (L, D) -> the outputs and the last states."""
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
         firsts = self.first_states(state, shape, x)
-        lasts: list[State] = []
+        lasts: list[Tensor] = []
         for names in self.runs:
             x = F.dropout(x, self.dropout, self.training) if lasts else x
             outs = []
             for name in names:
-                first = tuple(part[len(lasts)] for part in firsts)
-                out, last = self.run(x, name, first, lengths)
-                outs.append(out)
-                lasts.append(last)
+                is_reverse = name.endswith("_reverse")
+                states = self.states(x.flip(0) if is_reverse else x, firsts[:, len(lasts)], name)
+                outs.append(states[:, 0].flip(0) if is_reverse else states[:, 0])
+                lasts.append(states[-1])
             x = outs[0] if len(outs) == 1 else cat(outs, -1)
-        states = tuple(stack(parts) for parts in zip(*lasts, strict=True))
-        return x, states if self.parts > 1 else states[0]
-
-    def run(self, x: Tensor, name: str, state: State, lengths: Any) -> tuple[Tensor, State]:
-        """One layer in one direction. After the end of a sample its state stays as it is."""
-        projected = rows_of(self.project(x, f"ih_{name}"))
-        outs: dict[int, Tensor] = {}
-        for t in reversed(range(len(x))) if name.endswith("_reverse") else range(len(x)):
-            old = state
-            state = self.step(projected[t], self.project(state[0], f"hh_{name}"), state)
-            if lengths is not None and not (t < lengths).all():
-                alive = Tensor((t < lengths)[:, None], device=x.device)
-                state = tuple(ops.where(alive, *pair) for pair in zip(state, old, strict=True))
-            outs[t] = state[0]
-        return stack([outs[t] for t in range(len(x))]), state
+        return x, self.in_form_of_pytorch(stack(lasts, 1))
 
 
 class Cell(Gated):
@@ -167,68 +158,126 @@ class Cell(Gated):
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         self.check_input(x, (1, 2))
-        old = self.first_states(hx, (*x.shape[:-1], self.hidden_size), x)
-        new = self.step(self.project(x, "ih"), self.project(old[0], "hh"), old)
-        return new if self.parts > 1 else new[0]
+        first = self.first_states(hx, (*x.shape[:-1], self.hidden_size), x)
+        return self.in_form_of_pytorch(self.states(x[None], first, "")[0])
 
 
-def rows_of(x: Tensor) -> list[Tensor]:
-    """x[0], x[1], ... by halves, because the gradient of each x[i] alone would be as large as x."""
-    half = len(x) // 2
-    return rows_of(x[:half]) + rows_of(x[half:]) if half else [x[0]]
+# What each kind of cell computes at a position, on arrays or on Tensors: the parts of the next
+# state, and what backward needs. And its backward: the gradients of x, of h, and of the parts of
+# the state, apart from that through h.
 
 
-def gru_gates(x: Any, h: Any, width: int) -> tuple[Any, ...]:
+def rnn(x: Any, h: Any, state: Any, function: Any) -> tuple[Any, ...]:
+    new = function(x + h)
+    return (new,), new
+
+
+def rnn_backward(grad: Any, h: Any, state: Any, new: Any, derivative: Any) -> tuple[Any, ...]:
+    dx = derivative(grad[0], new)
+    return dx, dx, ()
+
+
+def gru(x: Any, h: Any, state: Any) -> tuple[Any, ...]:
+    width = state.shape[-1]
     r_and_z = ops.sigmoid(x[..., : 2 * width] + h[..., : 2 * width])
     r, z = r_and_z[..., :width], r_and_z[..., width:]
-    return r, z, ops.tanh(x[..., 2 * width :] + r * h[..., 2 * width :])
+    n = ops.tanh(x[..., 2 * width :] + r * h[..., 2 * width :])
+    return (n + z * (state[0] - n),), r, z, n
 
 
-@op(saves=True)
-def gru_state(x: Array, h: Array, state: Array) -> Any:
-    """The next state. One op, because a position has too few numbers to pay for twelve."""
-    _, z, n = gates = gru_gates(x, h, state.shape[-1])
-    return n + z * (state - n), gates
+def gru_backward(grad: Any, h: Any, state: Any, r: Any, z: Any, n: Any) -> tuple[Any, ...]:
+    dnew, last = grad[0], n.ndim - 1
+    dz = dnew * (state[0] - n) * z * (1 - z)
+    dn = dnew * (1 - z) * (1 - n * n)
+    dr = dn * h[..., 2 * n.shape[-1] :] * r * (1 - r)
+    dh = ops.concatenate(dr, dz, dn * r, dim=last)
+    return ops.concatenate(dr, dz, dn, dim=last), dh, (dnew * z,)
 
 
-@gru_state.vjp("x", "h", "state")
-def dx(grad, x, h, state, saved):
-    width, last = state.shape[-1], state.ndim - 1
-    r, z, n = saved or gru_gates(x, h, width)
-    dz = grad * (state - n) * z * (1 - z)
-    dn = grad * (1 - z) * (1 - n * n)
-    dr = dn * h[..., 2 * width :] * r * (1 - r)
-    return (
-        ops.concatenate(dr, dz, dn, dim=last),
-        ops.concatenate(dr, dz, dn * r, dim=last),
-        grad * z,
-    )
+def lstm(x: Any, h: Any, state: Any) -> tuple[Any, ...]:
+    total, width = x + h, state.shape[-1]
+    gates = ops.sigmoid(total)  # of all columns, because that is faster than three calls
+    i, f, o = (gates[..., k * width : (k + 1) * width] for k in (0, 1, 3))
+    g = ops.tanh(total[..., 2 * width : 3 * width])
+    c = f * state[1] + i * g
+    tanh = ops.tanh(c)
+    return (o * tanh, c), i, f, g, o, tanh
 
 
-def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
-    width = c.shape[-1]
-    i_and_f = ops.sigmoid(x[..., : 2 * width])
-    i, f = i_and_f[..., :width], i_and_f[..., width:]
-    g, o = ops.tanh(x[..., 2 * width : 3 * width]), ops.sigmoid(x[..., 3 * width :])
-    return i, f, g, o, ops.tanh(f * c + i * g)
-
-
-@op(saves=True)
-def lstm_state(x: Array, c: Array) -> Any:
-    """The next h and c in one array, (..., 2 * hidden_size); x is the sum of the projections."""
-    i, f, g, o, tanh = gates = lstm_gates(x, c)
-    return ops.concatenate(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
-
-
-@lstm_state.vjp("x", "c")
-def dx_and_dc(grad, x, c, saved):
-    width = c.shape[-1]
-    i, f, g, o, tanh = saved or lstm_gates(x, c)
-    dh = grad[..., :width]
-    dc = grad[..., width:] + dh * o * (1 - tanh * tanh)
-    di, df = dc * g * i * (1 - i), dc * c * f * (1 - f)
+def lstm_backward(
+    grad: Any, h: Any, state: Any, i: Any, f: Any, g: Any, o: Any, tanh: Any
+) -> tuple[Any, ...]:
+    dh, dc = grad[0], grad[1] + grad[0] * o * (1 - tanh * tanh)
+    di, df = dc * g * i * (1 - i), dc * state[1] * f * (1 - f)
     dg, do = dc * i * (1 - g * g), dh * tanh * o * (1 - o)
-    return ops.concatenate(di, df, dg, do, dim=c.ndim - 1), dc * f
+    dx = ops.concatenate(di, df, dg, do, dim=dh.ndim - 1)
+    return dx, dx, (0.0, dc * f)
+
+
+def tanh_backward(grad: Any, out: Any) -> Any:
+    return grad * (1 - out * out)
+
+
+def relu_backward(grad: Any, out: Any) -> Any:
+    return ops.where(out <= 0, 0.0, grad)  # that of a NaN passes, as in PyTorch
+
+
+CELLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "RNN": (partial(rnn, function=ops.tanh), partial(rnn_backward, derivative=tanh_backward)),
+    "RNN_RELU": (partial(rnn, function=ops.relu), partial(rnn_backward, derivative=relu_backward)),
+    "GRU": (gru, gru_backward),
+    "LSTM": (lstm, lstm_backward),
+}
+
+
+def stacked(parts: Any) -> Any:
+    """Arrays or Tensors along a new first dimension."""
+    return ops.concatenate(*(part[None] for part in parts), dim=0)
+
+
+@op(saves=True)
+def recurrent_states(x: Any, weight: Any, bias: Any, first: Any, kind: str = "RNN") -> Any:
+    """The states after each position: x (L, B, G * H), first (P, B, H) -> (L, P, B, H).
+
+    x: the projections of the inputs. weight (G * H, H) and bias (G * H,), or None, project h,
+    which is part 0 of a state. One op for all positions, because backward then has one product for
+    the gradient of weight, and a position has too few numbers to pay for many ops.
+    """
+    cell, _ = CELLS[kind]
+    x, state = in_c_order(x), in_c_order(first)
+    weight = in_c_order(weight.T).T  # once, because products with few rows are faster with it
+    states, saved = [], []
+    for row in x:
+        h = ops.linear(state[0], weight, bias)
+        parts, *gates = cell(row, h, state)
+        state = stacked(parts)
+        states.append(state)
+        saved.append((h, gates))
+    return stacked(states), saved
+
+
+@recurrent_states.vjp("x", "weight", "bias", "first")
+def dx_and_more(grad, x, weight, bias, first, out, kind, saved):
+    cell, backward = CELLS[kind]
+    grad, x, weight, first = map(in_c_order, (grad, x, weight, first))
+    dstate, dxs, dhs = None, [], []
+    for t in reversed(range(len(x))):
+        old = out[t - 1] if t else first
+        if saved is None:  # on Tensors, because saved arrays are not in the graph
+            h = ops.linear(old[0], weight, bias)
+            _, *gates = cell(x[t], h, old)
+        else:
+            h, gates = saved[t]
+        dnew = grad[t] if dstate is None else grad[t] + dstate
+        dx, dh, (*parts,) = backward(dnew, h, old, *gates)
+        through_h = product(dh, weight)
+        dstate = stacked([sum(parts[:1], through_h), *parts[1:]])
+        dxs.append(dx)
+        dhs.append(dh)
+    dx = stacked(dxs[::-1])
+    dh = rows(dx if dxs[0] is dhs[0] else stacked(dhs[::-1]))
+    h = rows(ops.concatenate(first[:1], out[:-1, 0], dim=0))
+    return dx, product(swap(dh), h), dh.sum(0), dstate
 
 
 class GRU(Recurrent):
@@ -244,10 +293,7 @@ class GRU(Recurrent):
     ((3, 5, 6), (2, 3, 6))
     """
 
-    gates = 3
-
-    def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        return (gru_state(x, h, state[0]),)
+    kind, gates = "GRU", 3
 
 
 class LSTM(Recurrent):
@@ -258,11 +304,7 @@ class LSTM(Recurrent):
     In tinyattn: write an nn.Linear in a loop over the positions
     """
 
-    gates, parts = 4, 2
-
-    def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        both = lstm_state(x + h, state[1])
-        return both[..., : self.hidden_size], both[..., self.hidden_size :]
+    kind, gates, parts = "LSTM", 4, 2
 
 
 class RNN(Recurrent):
@@ -271,21 +313,17 @@ class RNN(Recurrent):
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
         self.build(given)
-        self.nonlinearity = given.nonlinearity
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f'nonlinearity is "tanh" or "relu", got {self.nonlinearity!r}')
-
-    def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)
+        self.nonlinearity = check_choice("nonlinearity", given.nonlinearity, "tanh", "relu")
+        self.kind = "RNN" if self.nonlinearity == "tanh" else "RNN_RELU"
 
 
 class GRUCell(Cell):
     """One step of a GRU. See `Cell`."""
 
-    gates, step = 3, GRU.step
+    kind, gates = "GRU", 3
 
 
 class LSTMCell(Cell):
     """One step of an LSTM, whose state is (h, c). See `Cell`."""
 
-    gates, parts, step = 4, 2, LSTM.step
+    kind, gates, parts = "LSTM", 4, 2

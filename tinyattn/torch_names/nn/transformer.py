@@ -176,8 +176,8 @@ class TransformerEncoder(TransformerDecoder):
 class Transformer(Module):
     """Encoder and decoder. Call: src, tgt and masks -> the output, of the shape of tgt.
 
-    custom_encoder, custom_decoder: modules in the places of these two. The further arguments are
-    those of the layers; src_*, tgt_* and memory_* are masks, see the layers.
+    The further arguments are those of the layers; src_*, tgt_* and memory_* are masks, see there.
+    There is no custom_encoder and no custom_decoder: give the modules to a class of your own.
 
     In tinyattn: write nn.EncoderDecoder(encoder, decoder, src_embed, tgt_embed, generator)
 
@@ -190,8 +190,8 @@ class Transformer(Module):
 
     @takes(
         "d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, "
-        "dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, "
-        "layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True"
+        "dropout=0.1, activation='relu', layer_norm_eps=1e-5, batch_first=False, "
+        "norm_first=False, bias=True"
     )
     def __init__(self, g: Any) -> None:
         sizes = g.d_model, g.nhead, g.dim_feedforward, g.dropout, g.activation, g.layer_norm_eps
@@ -199,12 +199,8 @@ class Transformer(Module):
         encoder_layer = TransformerEncoderLayer(*sizes, *options)
         decoder_layer = TransformerDecoderLayer(*sizes, *options)
         norms = copied(encoder_layer.norm1), copied(decoder_layer.norm1)
-        self.encoder = g.custom_encoder or TransformerEncoder(
-            encoder_layer, g.num_encoder_layers, norms[0]
-        )
-        self.decoder = g.custom_decoder or TransformerDecoder(
-            decoder_layer, g.num_decoder_layers, norms[1]
-        )
+        self.encoder = TransformerEncoder(encoder_layer, g.num_encoder_layers, norms[0])
+        self.decoder = TransformerDecoder(decoder_layer, g.num_decoder_layers, norms[1])
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)

@@ -6,7 +6,7 @@ import inspect
 import math
 from typing import Any
 
-from ...base.checks import check_number, check_size
+from ...base.checks import check_number, check_size, checked_probability
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
 
@@ -142,12 +142,6 @@ class MultiplicativeLR(LambdaLR):
         return self.present() if self._is_initial else self.times_factors(self.present())
 
 
-def check_part(name: str, value: Any, least: float = LEAST) -> float:
-    if check_number(name, value, 0) > 1 or value < least:
-        raise ValueError(f"{name} lies between 0 and 1, got {value!r}")
-    return float(value)
-
-
 def of_groups(name: str, value: Any, groups: Any) -> list[float]:
     """A number for each parameter group: a list of them, or one for all."""
     values = value if isinstance(value, (list, tuple)) else [value] * len(groups)
@@ -212,7 +206,7 @@ class ConstantLR(Chained):
     keeps_rates = False
 
     def change(self, n: int, factor: float = 1 / 3, total_iters: int = 5) -> float:
-        check_part("factor", factor)
+        check_number("factor", checked_probability(factor, "factor"), LEAST)
         return factor if n == 0 else 1 / factor if n == total_iters else 1
 
 
@@ -222,8 +216,8 @@ class LinearLR(Chained):
     def change(
         self, n: int, start_factor: float = 1 / 3, end_factor: float = 1, total_iters: int = 5
     ) -> float:
-        check_part("start_factor", start_factor)
-        rise = check_part("end_factor", end_factor, 0) - start_factor
+        check_number("start_factor", checked_probability(start_factor, "start_factor"), LEAST)
+        rise = checked_probability(end_factor, "end_factor") - start_factor
         if n > check_size("total_iters", total_iters) or n == 0:
             return 1 if n else start_factor
         return max(1 + rise / (total_iters * start_factor + (n - 1) * rise), 0)

@@ -12,11 +12,11 @@ import math
 from bisect import bisect_right
 from typing import Any
 
-from ...base.checks import check_number, check_size, listed, type_name
+from ...base.checks import check_choice, check_number, check_size, checked_probability, listed
 from ...optim import Optimizer
 from ...optim.schedules import checked_optimizer
 from .factors import *  # noqa: F403
-from .factors import LEAST, LRScheduler, check_part, of_groups
+from .factors import LEAST, LRScheduler, of_groups
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -112,8 +112,7 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if unknown := named.keys() - {"three_phase", "last_epoch"}:
             raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f'anneal_strategy is "cos" or "linear", got {anneal_strategy!r}')
+        check_choice("anneal_strategy", anneal_strategy, "cos", "linear")
         groups = checked_optimizer(optimizer).param_groups
         if total_steps is None:
             total_steps = check_size("epochs", epochs) * check_size(
@@ -121,7 +120,7 @@ class OneCycleLR(LRScheduler):
             )
         self.total_steps = n = check_size("total_steps", total_steps)
         self.anneal_strategy, third = anneal_strategy, named.get("three_phase", False)
-        up = check_part("pct_start", pct_start, 0) * n
+        up = checked_probability(pct_start, "pct_start") * n
         self.ends = [up - 1, 2 * up - 2, n - 1] if third else [up - 1, n - 1]
         check_number("div_factor", div_factor, LEAST)
         check_number("final_div_factor", final_div_factor, LEAST)
@@ -257,13 +256,9 @@ class ReduceLROnPlateau(LRScheduler):
         min_lr: Any = 0.0,
         eps: float = 1e-8,
     ) -> None:
-        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ValueError(
-                'mode is "min" or "max", threshold_mode "rel" or "abs", got '
-                f"{mode!r} and {threshold_mode!r}"
-            )
-        if check_number("factor", factor, 0) >= 1:
-            raise ValueError(f"factor is at least 0 and below 1, got {factor}")
+        check_choice("mode", mode, "min", "max")
+        check_choice("threshold_mode", threshold_mode, "rel", "abs")
+        check_number("factor", factor, 0, 1)
         self.mode, self.threshold_mode, self.factor = mode, threshold_mode, factor
         self.patience = check_size("patience", patience, 0)
         self.cooldown = check_size("cooldown", cooldown, 0)
@@ -287,13 +282,7 @@ class ReduceLROnPlateau(LRScheduler):
         return new if lr - new > self.eps else lr
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        try:
-            number = float(metrics)
-        except (TypeError, ValueError):
-            name = type_name(metrics)
-            raise TypeError(
-                f"step takes the number that should become better, got {name}"
-            ) from None
+        number = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         better = self.is_better(number)
         self.best = number if better else self.best
