@@ -300,7 +300,7 @@ def another() -> Any:
         (lambda o: lr_scheduler.LinearLR(o, total_iters=0), ta.errors.ShapeError, "total_iters mu"),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 0), ValueError, "T_max must be a number >= 1"),
         (lambda o: lr_scheduler.OneCycleLR(o, 1, 9, anneal_strategy="log", cycle_momentum=False),
-         ValueError, 'anneal_strategy is "cos" or "linear", got .log.'),
+         ValueError, 'anneal_strategy .* "cos" or "linear", got .log.'),
         (lambda o: lr_scheduler.OneCycleLR(without_momentum(), 1, 9),
          ValueError, "cycle_momentum needs an optimizer with a momentum or betas"),
         (lambda o: steps(lr_scheduler.OneCycleLR(o, 1, 2, cycle_momentum=False), 3),
