@@ -14,13 +14,12 @@ from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
 
 @inner
 def row_visibility(visibility, b, h, q, keys):
-    """How many first keys the query sees at most, and the row of the mask with the step between
-    keys: 0 if one value holds for all. An array has size 1 where one value holds for all samples,
-    heads or queries, so indices are taken modulo the size."""
+    """How many first keys the query sees at most, and the row of the mask. An array has size 1
+    where one value holds for all samples, heads or queries, so indices are taken modulo the size.
+    """
     limits, mask = visibility.limits, visibility.mask
     n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
-    row = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
-    return n, row, 1 if len(row) > 1 else 0
+    return n, mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
 
 
 @inner
@@ -37,13 +36,13 @@ def masked_softmax_rows(x, visibility, out):
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                n, mask, step = row_visibility(visibility, b, h, q, keys)
+                n, mask = row_visibility(visibility, b, h, q, keys)
                 source, row = x[b, h, q], out[b, h, q, :n]
                 number = n
                 if visibility.has_mask:
                     number = 0
                     for j in range(n):
-                        is_visible = mask[j * step] != 0
+                        is_visible = mask[j] != 0
                         number += is_visible
                         row[j] = source[j] if is_visible else MINUS_INF
                 else:
@@ -60,12 +59,14 @@ def masked_softmax_rows(x, visibility, out):
                     row[j] *= factor
                 if visibility.has_mask:  # a NaN among the visible is theirs alone
                     for j in range(n):
-                        row[j] = row[j] if mask[j * step] != 0 else ZERO
+                        row[j] = row[j] if mask[j] != 0 else ZERO
 
 
 def without_starts(visibility: Any, x: np.ndarray) -> VisibilityArrays:
     """The arrays of a Visibility or None, without starts, which these kernels do not know."""
     limits, mask = (None, None) if visibility is None else visibility.as_limits_and_mask(x)
+    if mask is not None:  # with all keys, because a step of 0 between them would not be vectorized
+        mask = np.broadcast_to(mask, (*mask.shape[:-1], x.shape[-1]))
     return visibility_arrays(limits, mask)
 
 
@@ -110,18 +111,18 @@ def masked_backward_rows(d, weights, visibility):
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                n, mask, step = row_visibility(visibility, b, h, q, keys)
+                n, mask = row_visibility(visibility, b, h, q, keys)
                 row, w = d[b, h, q, :n], weights[b, h, q, :n]
                 clear(d[b, h, q], n)
                 if visibility.has_mask:
                     for j in range(n):
-                        row[j] = row[j] if mask[j * step] != 0 else 0
+                        row[j] = row[j] if mask[j] != 0 else 0
                 total = dot(row, w, sums)
                 for j in range(n):
                     row[j] = w[j] * (row[j] - total)
                 if visibility.has_mask:
                     for j in range(n):
-                        row[j] = row[j] if mask[j * step] != 0 else 0
+                        row[j] = row[j] if mask[j] != 0 else 0
 
 
 def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) -> np.ndarray:
