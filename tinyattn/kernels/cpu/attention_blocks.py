@@ -121,32 +121,30 @@ def finish_scores(scores, block, visible, maximum):
     """The scores (keys, queries) plus their bias, and -inf where invisible. `maximum` becomes where
     the search for the largest begins: at 0 for a query that sees no key, because -inf less -inf is
     NaN."""
-    b, h, keys = block.b, block.h, len(scores)
-    place = b % visible.ranges.shape[1]
+    b, h, first_key, (keys, queries) = block.b, block.h, block.begin, scores.shape
+    mask, bias, place = visible.mask, visible.bias, b % visible.ranges.shape[1]
     starts, limits = visible.ranges[0, place], visible.ranges[1, place]
-    mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
-    bias = visible.bias[b % len(visible.bias), h % visible.bias.shape[1]]
     if len(limits) > 1:
         begins = starts[block.first : block.first + block.length]
         ends = limits[block.first : block.first + block.length]
         for i in range(keys):
             for j in range(len(ends)):
-                is_visible = begins[j] <= block.begin + i < ends[j]
+                is_visible = begins[j] <= first_key + i < ends[j]
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
-    for j in range(scores.shape[1]):
+    for j in range(queries):
         query = block.first + min(j, block.length - 1)
-        start = max(starts[min(query, len(starts) - 1)] - block.begin, 0)
-        limit = min(limits[min(query, len(limits) - 1)] - block.begin, keys)
+        start = max(starts[min(query, len(starts) - 1)] - first_key, 0)
+        limit = min(limits[min(query, len(limits) - 1)] - first_key, keys)
         seen = limit - start
         if visible.has_bias:
-            row = min(query, len(bias) - 1)
+            of_b, of_h, row = b % len(bias), h % bias.shape[1], min(query, bias.shape[2] - 1)
             for i in range(keys):
-                scores[i, j] += bias[row, min(block.begin + i, bias.shape[1] - 1)]
+                scores[i, j] += bias[of_b, of_h, row, min(first_key + i, bias.shape[3] - 1)]
         if visible.has_mask:
-            row, seen = min(query, len(mask) - 1), 0
-            for i in range(keys):
-                key = min(block.begin + i, mask.shape[1] - 1)
-                is_visible = mask[row, key] != 0 and start <= i < limit
+            of_b, of_h, row = b % len(mask), h % mask.shape[1], min(query, mask.shape[2] - 1)
+            seen = 0
+            for i in range(start, limit):
+                is_visible = mask[of_b, of_h, row, min(first_key + i, mask.shape[3] - 1)] != 0
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
                 seen += is_visible
         maximum[j] = MINUS_INF if seen > 0 else ZERO
@@ -202,20 +200,15 @@ def dscores_of(weights, dweights, drop):
     total = np.empty(queries, np.float64)
     for j in range(queries):
         total[j] = 0.0
-    if drop.threshold > 0:
-        for i in range(keys):
-            for j in range(queries):
-                dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     for i in range(keys):
+        for j in range(queries):
+            dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
         for j in range(queries):
             total[j] += np.float64(weights[i, j]) * dweights[i, j]
     for i in range(keys):
         for j in range(queries):
             dweights[i, j] = abs(weights[i, j]) * (dweights[i, j] - np.float32(total[j]))
-    if drop.threshold > 0:
-        for i in range(keys):
-            for j in range(queries):
-                weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
+            weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     return dweights
 
 
