@@ -112,7 +112,8 @@ def attention_weights(
     """
     k = k if k.shape[-2] == q.shape[-2] else repeat_heads(k, q.shape[-2])
     keys = in_c_order(rows_to_heads(k, visibility.keys))  # (B, H, K, d)
-    queries = in_c_order(rows_to_heads(q, visibility.queries)) * scale  # (B, H, Q, d)
+    # float, because a float64 of NumPy would make the products float64 too
+    queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
     scores = matrix_product(queries, keys.swapaxes(-1, -2))
     scores = scores if bias is None else scores + bias
     formula = softmax_of_visible if is_tensor(scores) else visible_softmax  # only an op is recorded
@@ -164,7 +165,7 @@ def attention_of_rows_backward(
     k, v = (in_c_order(rows_to_heads(x, keys)) for x in (k, v))  # (B, H, K, d)
     dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)), drop)
     dscores = visible_softmax_backward(dweights, weights, visibility)
-    dproducts = dscores * scale
+    dproducts = dscores * float(scale)
     dq = weighted_sum(dproducts, k, visibility)
     dk = weighted_sum_of_queries(dproducts, q, visibility)
     dv = weighted_sum_of_queries(dropped(weights, drop), grad, visibility)

@@ -49,7 +49,7 @@ ROWS: list[OpRow] = [
         torch_states,
         calls(
             *((*sizes(kind, 3, 2, 2), f"kind {kind}") for kind in GATES),
-            (*sizes("GRU", 1, 1, 1), "size 1"),
+            (*sizes("RNN", 1, 1, 1), "size 1"),
             (*sizes("LSTM", 2, 3, 0), "empty"),
             (*sizes("GRU", 4, 2), "no batch"),
             (*sizes("LSTM", 4, 2), "no batch"),
