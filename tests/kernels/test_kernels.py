@@ -50,6 +50,7 @@ from test_tiled_attention import compiled
 import tinyattn as ta
 import tinyattn.kernels as package
 from tinyattn.kernels import sums
+from tinyattn.kernels.compiled import FORMULAS_ONLY
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 from tinyattn.ops.elementwise import inverse_root
 from tinyattn.ops.reductions import running_sum
@@ -425,11 +426,13 @@ def test_softplus_is_within_four_units_in_the_last_place():
 
 
 def test_silu_is_within_two_units_in_the_last_place():
-    """It has no kernel: the rounded product of x and its rounded sigmoid."""
+    """It has no kernel: the rounded product of x and its rounded sigmoid. Without the kernel of
+    sigmoid it is within four, because the formula rounds exp(-x) and 1 + exp(-x) too."""
     x = np.concatenate([signed(rng_of(44), 4000) * scale for scale in (1e-4, 1, 10, 30)])
     x = x.astype(np.float32)
     exact = x.astype(np.float64) * exact_sigmoid(x.astype(np.float64))
-    assert ulps(ta.functional.silu(ta.tensor(x)).numpy(), exact) <= 2
+    limit = 4 if FORMULAS_ONLY else 2
+    assert ulps(ta.functional.silu(ta.tensor(x)).numpy(), exact) <= limit
 
 
 @both_dtypes
