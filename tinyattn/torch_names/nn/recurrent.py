@@ -50,10 +50,10 @@ class Gated(Module):
             parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
             setattr(self, f"{kind}{suffix}", parameter)
 
-    def project(self, x: Tensor, name: str) -> Tensor:
-        """(..., gates * hidden_size); name is that of the parameters, as "ih_l0"."""
+    def weight_and_bias(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """Those of a projection, as "ih_l0"; None for a bias that is not there."""
         bias = getattr(self, f"bias_{name}") if self.bias else None
-        return F.linear(x, getattr(self, f"weight_{name}"), bias)
+        return getattr(self, f"weight_{name}"), bias
 
     def check_input(self, x: Any, dims: tuple[int, int]) -> None:
         if float_tensor(x, "x").ndim not in dims or x.shape[-1] != self.input_size:
@@ -71,9 +71,10 @@ class Gated(Module):
 
     def states(self, x: Tensor, first: Tensor, name: str) -> Tensor:
         """Those after each position: x (L, B, D), first (parts, B, H) -> (L, parts, B, H)."""
-        bias = getattr(self, f"bias_hh{name}") if self.bias else None
-        weight = getattr(self, f"weight_hh{name}")
-        return recurrent_states(self.project(x, f"ih{name}"), weight, bias, first, kind=self.kind)
+        projected = F.linear(x, *self.weight_and_bias(f"ih{name}"))
+        return recurrent_states(
+            projected, *self.weight_and_bias(f"hh{name}"), first, kind=self.kind
+        )
 
     def in_form_of_pytorch(self, states: Tensor) -> Any:
         """(parts, ...) -> h, or of an LSTM the pair (h, c)."""
