@@ -818,6 +818,17 @@ def test_a_tokenizer_neither_pads_nor_cuts(tmp_path):
 
 
 @needs_tokenizers
+def test_a_tokenizer_does_without_its_folder(tmp_path):
+    """Which may be temporary: a tokenizer is made when it is first wanted."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    model.save_pretrained(tmp_path / "folder")
+    again = CausalLM.from_pretrained(tmp_path / "folder")
+    for path in (tmp_path / "folder").iterdir():
+        path.unlink()
+    assert again.tokenizer.encode("Hello").ids == model.tokenizer.encode("Hello").ids
+
+
+@needs_tokenizers
 def test_tokens_that_only_the_settings_add_are_added(tmp_path):
     CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path)
     path, token = tmp_path / "tokenizer_config.json", {"content": "<tool>", "special": True}

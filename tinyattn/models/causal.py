@@ -346,9 +346,12 @@ class CausalLM(Published):
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
+        settings = files.tokenizer_settings(Path(folder))
         if is_there(path := Path(folder, TOKENIZER[0])):
-            model._new_tokenizer = partial(files.folder_tokenizer, path)
-        model.chat_template, model.special_words = files.chat_settings(Path(folder))
+            contents = Path(folder), path.read_bytes(), settings
+            model._new_tokenizer = partial(files.folder_tokenizer, *contents)
+        words = files.chat_settings(Path(folder), settings)
+        model.chat_template, model.special_words = words
         return model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -217,16 +217,22 @@ def checked_ends(config: dict[str, Any]) -> list[int]:
 OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def folder_tokenizer(path: Path) -> Any:
-    """The tokenizer of a folder, with the tokens that tokenizer_config.json adds.
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """What tokenizer_config.json says, if it is there."""
+    path = folder / TOKENIZER[1]
+    return read_json(path) if is_there(path) else {}
+
+
+def folder_tokenizer(folder: Path, data: bytes, settings: dict[str, Any]) -> Any:
+    """The tokenizer of tokenizer.json, with the tokens that tokenizer_config.json adds.
 
     It neither pads nor cuts, whatever tokenizer.json says, because texts come one at a time.
+    The contents of both are given, because the folder may be gone when a tokenizer is wanted.
     """
-    tokenizer, config = read_tokenizer_json(path.read_bytes()), path.with_name(TOKENIZER[1])
+    tokenizer = read_tokenizer_json(data)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    settings = read_json(config) if is_there(config) else {}
-    with naming(config):
+    with naming(folder / TOKENIZER[1]):
         added = check_kind("added_tokens_decoder", settings.get("added_tokens_decoder", {}), dict)
         for id in sorted(added, key=int):
             token = check_kind(f"token {id}", added[id], dict)
@@ -237,10 +243,11 @@ def folder_tokenizer(path: Path) -> Any:
     return tokenizer
 
 
-def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
+def chat_settings(
+    folder: Path, settings: dict[str, Any]
+) -> tuple[str | None, dict[str, str | None]]:
     """The template of a chat, and the words that it uses, of a folder with a tokenizer."""
     path = folder / TOKENIZER[1]
-    settings = read_json(path) if is_there(path) else {}
     template = settings.get("chat_template")
     if isinstance(template, list):  # of several, by their names
         with naming(path):
