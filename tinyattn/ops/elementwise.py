@@ -85,8 +85,7 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
 def inverse_root(x: Array) -> Array:
     """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
     xp = namespace(x)
-    power = 1 / xp.sqrt(x)
-    power = xp.where(x == 0, x.dtype.type(math.inf), power)  # that of -0.0 too
+    power = 1 / xp.sqrt(x + 0)  # the root of -0.0 would be -0.0, and the power -inf
     return xp.where(x == -math.inf, x.dtype.type(0), power)
 
 
