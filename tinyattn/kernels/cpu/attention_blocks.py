@@ -201,14 +201,17 @@ def dscores_of(weights, dweights, drop):
     for j in range(queries):
         total[j] = 0.0
     for i in range(keys):
-        for j in range(queries):
-            dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
+        if drop.threshold > 0:
+            for j in range(queries):
+                dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
         for j in range(queries):
             total[j] += np.float64(weights[i, j]) * dweights[i, j]
     for i in range(keys):
         for j in range(queries):
             dweights[i, j] = abs(weights[i, j]) * (dweights[i, j] - np.float32(total[j]))
-            weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
+        if drop.threshold > 0:
+            for j in range(queries):
+                weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     return dweights
 
 
