@@ -88,8 +88,7 @@ class Attention(Module):
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
         and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
-        if not heads[0] or q.shape[-1] % heads[0]:
-            check_heads(q.shape[-1], heads[0])  # raises the error
+        check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
