@@ -59,6 +59,11 @@ def is_there(path: Path) -> bool:
     return path.exists()
 
 
+def settings_in(path: Path) -> dict[str, Any]:
+    """The settings of a JSON file; none if there is no such file."""
+    return read_json(path) if is_there(path) else {}
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, [json.dumps(value, indent=2).encode()])
 

@@ -24,6 +24,7 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+# Of a token that is added to a tokenizer: where it is found in a text.
 OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 # Notes, what decodes ids, and options of other calls: none changes the ids of a text.
 NOTES = """
