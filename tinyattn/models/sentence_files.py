@@ -282,8 +282,8 @@ def write_modules(folder: Path, model: Any) -> None:
     )
     width = model.encoder.config["hidden_size"]
     for part, (kind, path) in zip(model.head, parts[2:], strict=True):
-        (folder / path).mkdir(exist_ok=True)
         if kind == "Normalize":
+            (folder / path).mkdir(exist_ok=True)
             continue
         group = "linear" if isinstance(part.activation, nn.Identity) else "activation"
         settings = {
@@ -294,7 +294,6 @@ def write_modules(folder: Path, model: Any) -> None:
         }
         write_json(folder / path / "config.json", settings)
         save(part.state_dict(), folder / path / WEIGHTS)
-    (folder / "1_Pooling").mkdir(exist_ok=True)
     write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])

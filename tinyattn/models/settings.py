@@ -65,6 +65,8 @@ def settings_in(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, and make its folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [json.dumps(value, indent=2).encode()])
 
 
