@@ -18,7 +18,7 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, settings_in, write_json
-from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers, parsed
+from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -255,8 +255,9 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
             checked_config(read_json(folder / TOKENIZER[2]))
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
+    words = read_json(folder / TOKENIZER[0])
     with naming(folder / TOKENIZER[0]):
-        words = parsed(files[TOKENIZER[0]])
+        check_kind("model", words.get("model"), dict)
     with naming(file):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))

@@ -46,10 +46,8 @@ def read_json(path: Path, kind: type = dict) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise CheckpointError(f"{path} must hold {expected}, got {describe(value)}")
-    return value
+    with naming(path):
+        return check_kind("its content", value, kind)
 
 
 def is_there(path: Path) -> bool:
