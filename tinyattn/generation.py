@@ -74,30 +74,15 @@ def generate(
     check_type("next_scores is a function of ids", next_scores, Callable)
     ids, given = checked_prompt(prompt, max_len, pad)
     stops = checked_stops(stop)
-    check_choice(temperature, top_k, top_p, num_beams, length_penalty)
+    check_drawing(temperature, top_k, top_p)
+    check_beams(num_beams, length_penalty)
+    if num_beams > 1 and temperature:
+        raise ValueError("beam search draws nothing: give num_beams or a temperature, not both")
     if not len(ids):
         return wrap(np.empty((0, max_len), np.int64))
     if num_beams > 1:
         found = beam_search(next_scores, ids, max_len, stops, pad, num_beams, length_penalty)
         return padded([best[0].numpy() for best, *_ in found], pad)
-
-    def choose(logs: np.ndarray) -> np.ndarray:
-        if temperature:
-            return draw(chances(logs, temperature, top_k, top_p))
-        return logs.argmax(axis=-1)
-
-    return padded(continued(next_scores, ids, given, max_len, stops, choose), pad)
-
-
-def continued(
-    next_scores: Callable[[Any], Tensor],
-    ids: np.ndarray,
-    given: np.ndarray,
-    max_len: int,
-    stops: list[int],
-    choose: Callable[[np.ndarray], np.ndarray],
-) -> list[np.ndarray]:
-    """The ids of each sample; `choose` gives the next ids (B,) from log-probabilities (B, V)."""
     getattr(next_scores, "start", lambda: None)()
     lengths, ended = given.copy(), given == max_len
     for t in range(given.min(), max_len):
@@ -105,13 +90,17 @@ def continued(
             break
         ids = with_column(ids, t)
         free = ~ended & (given <= t)
-        chosen = choose(log_probabilities(next_scores, ids[:, :t], free, stops))
+        logs = log_probabilities(next_scores, ids[:, :t], free, stops)
+        if temperature:
+            chosen = draw(chances(logs, temperature, top_k, top_p))
+        else:
+            chosen = logs.argmax(axis=-1)
         ids[free, t] = chosen[free]
         over = lengths <= t  # not a prompt of max_len ids
         ids[ended & over, t] = ids[ended & over, t - 1]
         lengths += free
         ended |= free & np.isin(chosen, stops)
-    return [row[:n] for row, n in zip(ids, lengths, strict=True)]
+    return padded([row[:n] for row, n in zip(ids, lengths, strict=True)], pad)
 
 
 class Beams:
@@ -198,7 +187,7 @@ def beam_search(
     check_type("next_scores is a function of ids", next_scores, Callable)
     ids, given = checked_prompt(prompt, max_len, pad)
     stops = checked_stops(stop)
-    check_choice(0.0, None, None, num_beams, length_penalty)
+    check_beams(num_beams, length_penalty)
     if check_size("best", best) > num_beams:
         raise ValueError(f"best is at most num_beams, {num_beams}, got {best}")
     getattr(next_scores, "start", lambda: None)()
@@ -414,13 +403,7 @@ def checked_stops(stop: Any) -> list[int]:
     return ids.tolist()
 
 
-def check_choice(
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    num_beams: int,
-    length_penalty: float,
-) -> None:
+def check_drawing(temperature: float, top_k: int | None, top_p: float | None) -> None:
     check_number("temperature", temperature, 0)
     if top_k is not None:
         check_size("top_k", top_k)
@@ -428,7 +411,9 @@ def check_choice(
         raise ValueError(f"top_p is a probability above 0, got {top_p!r}")
     if (top_k is not None or top_p is not None) and not temperature:
         raise ValueError("top_k and top_p are for drawing: give a temperature above 0 too")
-    if check_size("num_beams", num_beams) > 1 and temperature:
-        raise ValueError("beam search draws nothing: give num_beams or a temperature, not both")
+
+
+def check_beams(num_beams: int, length_penalty: float) -> None:
+    check_size("num_beams", num_beams)
     # Beyond these limits the power that divides may overflow.
     check_number("length_penalty", length_penalty, -10, 10)

@@ -103,9 +103,7 @@ def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
 
     It is on "cuda" if one of them is, because `causal` and `window` make masks on the CPU.
     """
-    arrays = [booleans_of(mask) for mask in masks]
-    for mask, array in zip(masks, arrays, strict=True):
-        refuse_queries_by_keys(mask, array)
+    arrays = [Mask(mask)._data for mask in masks]
     device = "cuda" if "cuda" in map(device_of, arrays) else "cpu"
     arrays = [to_device(array, device) for array in arrays]
     shapes = [array.shape for array in arrays]
@@ -114,7 +112,7 @@ def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
     rank = max(map(len, shapes))
     lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
     try:
-        return mask_of(reduce(operator, lifted).copy())
+        return mask_of(reduce(operator, lifted))
     except ValueError:
         text = "masks that are joined agree in B, Q and K, and (Q, K) is written mask[None]"
         raise MaskError(f"{text}, got {shapes}") from None

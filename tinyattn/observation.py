@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import nn
-from .base.checks import check_choice, is_integer
+from .base.checks import check_choice, check_type, is_integer
 from .ops.arithmetic import where
 from .tensors.tensor import Tensor
 
@@ -146,9 +146,8 @@ def checked_place(layers: Any, key: Any) -> tuple[int, int | None]:
     if not 0 <= layer < len(layers):
         raise IndexError(f"the model has the layers 0 to {len(layers) - 1}, got {layer}")
     attention = layers[layer].self_attn
-    if not isinstance(attention, nn.MultiHeadAttention):
-        kind = type(attention).__name__
-        raise TypeError(f"layer {layer} has heads if it has a MultiHeadAttention, it has {kind}")
+    needed = f"layer {layer} has heads if it has a MultiHeadAttention"
+    check_type(needed, attention, nn.MultiHeadAttention)
     if head is not None and not 0 <= head < attention.num_heads:
         raise IndexError(f"layer {layer} has the heads 0 to {attention.num_heads - 1}, got {head}")
     return layer, head

@@ -129,10 +129,8 @@ def size_of_heatmaps(rows: int, columns: int, queries: int, keys: int) -> tuple[
     cell = 0.26  # enough for a symbol of three letters
     if 1.0 + columns * (cell * keys + 0.6) > WIDEST:
         cell = 0.16  # enough for a symbol that is turned
-    return (
-        1.0 + columns * max(1.7, cell * keys + 0.6),
-        0.5 + rows * max(1.6, 0.26 * queries + 0.5),
-    )
+    width = 1.0 + columns * max(1.7, cell * keys + 0.6)
+    return width, 0.5 + rows * max(1.6, 0.26 * queries + 0.5)
 
 
 def plot_curves(
@@ -404,16 +402,14 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
             "show_heatmaps takes matrices (rows, columns, Q, K), (n, Q, K) or (Q, K) of at least "
             f"one cell, got shape {weights.shape}"
         )
-    samples = weights.reshape((1, 1, 1, *weights.shape)[-4:])
-    if weights.ndim == 3:
-        samples = samples.swapaxes(0, 1)  # (n, 1, Q, K), as a mask reads them
-    visible = np.ones(samples.shape, dtype=bool)
+    matrices = weights.reshape((1, 1, 1, *weights.shape)[-4:])
+    visible = np.ones(matrices.shape, dtype=bool)
     if mask is not None:
         mask = mask.cpu() if isinstance(mask, Tensor) else mask
-        visible &= checked_mask(mask, samples.shape)
-    if weights.ndim == 3:
-        return samples.swapaxes(0, 1), visible.swapaxes(0, 1)
-    return samples, visible
+        # Matrices (n, Q, K) are n samples of one head, (n, 1, Q, K): a view, which is written to.
+        of_samples = visible.swapaxes(0, 1) if weights.ndim == 3 else visible
+        of_samples &= checked_mask(mask, of_samples.shape)
+    return matrices, visible
 
 
 def numbers_of(name: str, values: Any) -> np.ndarray:

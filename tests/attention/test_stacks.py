@@ -212,7 +212,7 @@ def test_a_cache_of_the_wrong_kind_or_depth_is_refused():
         stack(x, is_causal=True, cache=llama_like(layers=3).new_cache())
     attention = stack.layers[0].self_attn
     for wrong in (cache, cache.layers[0]):
-        with pytest.raises(TypeError, match="an attention takes a KeyValueCache"):
+        with pytest.raises(TypeError, match="attention takes a KeyValueCache"):
             attention(x, x, x, is_causal=True, cache=wrong)
     with pytest.raises(ValueError, match="is_causal=True"):
         stack.layers[0](x, cache=cache.layers[0])

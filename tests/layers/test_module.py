@@ -478,7 +478,7 @@ def test_lists_of_modules_hold_nothing_else():
         (lambda: net.append(5), "a Sequential holds modules, got int"),
         (lambda: nn.Sequential(nn.ReLU), "holds modules, got <class '.*ReLU'>: call it"),
         (lambda: nn.Sequential([nn.ReLU()]), "holds modules, got list: one by one"),
-        (lambda: nn.ModuleList(nn.ReLU()), "a ModuleList takes a list of modules, got ReLU"),
+        (lambda: nn.ModuleList(nn.ReLU()), "a ModuleList takes a list, got ReLU"),
         (lambda: nn.Sequential(None), "a Sequential holds modules, got NoneType"),
         (lambda: nn.ModuleList([5]), "a ModuleList holds modules, got int"),
     ):

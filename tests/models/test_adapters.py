@@ -364,7 +364,7 @@ def test_missing_files_and_loras_are_named(tmp_path):
     with pytest.raises(ValueError, match="has no LoRA"):
         model.save_adapter(tmp_path)
     learned(model).save_adapter(tmp_path)
-    with pytest.raises(CheckpointError, match="W_q is LoRA, and LoRA adapts a Linear"):
+    with pytest.raises(CheckpointError, match="W_q must be a Linear, which LoRA adapts, got LoRA"):
         model.load_adapter(tmp_path)
     (tmp_path / ADAPTER).rename(tmp_path / "adapter_model.bin")
     with pytest.raises(FileNotFoundError, match=f"has no {ADAPTER}: write the adapter anew"):

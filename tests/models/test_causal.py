@@ -459,7 +459,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
     [
         ("llama", {"model_type": "gemma"}, "model_type must be .* got 'gemma'"),
         ("llama", {"rope_scaling": {"rope_type": "llama3"}}, "rope scaling llama3"),
-        ("llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope scaling is one of"),
+        ("llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope scaling must be"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
         ("llama", {"attention_bias": 1}, "attention_bias must be true or false"),
         ("llama", {"strange": 1}, "'strange' is unknown"),

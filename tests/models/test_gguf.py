@@ -166,7 +166,7 @@ def absurd(name, number):
         (absurd("attention.head_count_kv", 3), "num_key_value_heads 3"),
         (absurd("attention.head_count_kv", 0), "num_key_value_heads"),
         (absurd("rope.dimension_count", 8), "attn_q.weight has shape"),
-        (absurd("rope.scaling.type", "longrope"), "rope scaling is one of"),
+        (absurd("rope.scaling.type", "longrope"), "rope scaling must be"),
         (absurd("strange", 2.0), "llama.strange is unknown"),
         (absurd("rope.freq_base", 0.0), "rope_theta"),
         (absurd("attention.layer_norm_rms_epsilon", float("nan")), "rms_norm_eps"),

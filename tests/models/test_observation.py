@@ -266,7 +266,7 @@ def test_wrong_models_and_ways(model):
     with observed(encoder) as seen:  # hidden states need no heads
         encoder(ta.randn(1, 2, 4))
     assert len(seen.hidden_states) == 2
-    with pytest.raises(TypeError, match="it has DotProductAttention"), observed(encoder, [0]):
+    with pytest.raises(TypeError, match="got DotProductAttention"), observed(encoder, [0]):
         pass
 
 

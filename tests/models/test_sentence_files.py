@@ -207,7 +207,7 @@ REFUSED = [
     ("modules.json", modules_of("Pooling", "Transformer"), "the modules must be"),
     ("modules.json", modules_of("Transformer", "Pooling", "Pooling"), "the modules must be"),
     ("modules.json", modules_of("Transformer", "Pooling", "LSTM"), "got .*models.LSTM"),
-    ("modules.json", {}, "must hold a list"),
+    ("modules.json", {}, "its content must be a list"),
     ("modules.json", [3], "module 0 must be an object"),
     ("modules.json", [{"type": 3}], "type of module 0 must be a string"),
     ("modules.json", [{"type": "custom.Transformer"}], "got custom.Transformer"),
@@ -648,9 +648,9 @@ def test_a_pooling_without_its_file_is_refused(folder):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "the file is damaged"), ("[]", "the file must hold an object"), ("{}", "model must be")],
+    [("{", "is damaged"), ("[]", "its content must be an object"), ("{}", "model must be")],
 )
 def test_a_tokenizer_that_says_nothing_is_refused_under_its_own_name(folder, text, message):
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: {message}"):
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json:? {message}"):
         models.SentenceEncoder.from_pretrained(folder)

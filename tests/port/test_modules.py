@@ -374,7 +374,7 @@ def test_gains_and_old_names(torch: Any) -> None:
         assert nn.init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
     theirs = torch.nn.init.calculate_gain("leaky_relu", 0.3)
     assert nn.init.calculate_gain("leaky_relu", 0.3) == pytest.approx(theirs)
-    with pytest.raises(ValueError, match="nonlinearity is one of"):
+    with pytest.raises(ValueError, match="nonlinearity must be"):
         nn.init.calculate_gain("cosine")
     assert nn.init.xavier_uniform is nn.init.xavier_uniform_
     assert nn.init.orthogonal is nn.init.orthogonal_

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import nn
-from ..base.checks import check_number, check_shapes, check_size, checked_probability
+from ..base.checks import check_number, check_shapes, check_size, check_type, checked_probability
 from ..engine.autograd import wrap
 from ..errors import CheckpointError
 from ..interop import get, put
@@ -70,11 +70,10 @@ class Published(nn.Module):
         """Write config.json, with the dtype in it, and model.safetensors."""
         parameters = dict(self.named_parameters())
         parts = self.published_parts().items()
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
         # transformers 5 computes in the dtype that is named here.
         config = config | {"torch_dtype": next(self.parameters()).dtype.name}
         write_json(Path(folder, "config.json"), config)
+        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
 
     def load_adapter(self, folder: str | os.PathLike[str], name: str = "default") -> None:
         """Read an adapter that PEFT or `save_adapter` has written, and make it the active one.
@@ -88,10 +87,9 @@ class Published(nn.Module):
         """
         corrections, own = read_adapter(folder, self.published_parts()), self.adapters
         linears = {place: own.linears.get(place) or get(self, place) for place in corrections}
-        for place, linear in linears.items():
-            if not isinstance(linear, ADAPTED):
-                kind = type(linear).__name__
-                raise CheckpointError(f"{folder}: {place} is {kind}, and LoRA adapts a Linear")
+        with naming(Path(folder)):
+            for place, linear in linears.items():
+                check_type(f"{place} must be a Linear, which LoRA adapts", linear, ADAPTED)
         self.set_adapter(None)
         self.requires_grad_(False)
         own.linears |= linears
@@ -159,9 +157,8 @@ class Published(nn.Module):
             "bias": "none",
             "inference_mode": True,
         }
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save(tensors, Path(folder, ADAPTER))
         write_json(Path(folder, CONFIG), config)
+        save(tensors, Path(folder, ADAPTER))
 
 
 def places(part: Part) -> list[str]:

@@ -35,7 +35,7 @@ from .bert import ACTIVATIONS
 from .chat import Conversation, chat_prompt
 from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
-from .settings import is_there, naming, write_json
+from .settings import is_there, naming, settings_in, write_json
 from .tokenizer_files import TOKENIZER
 
 RATES = "rope_freqs.weight"  # of a GGUF file: divisors of the rates of rotation
@@ -346,7 +346,7 @@ class CausalLM(Published):
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
-        settings = files.tokenizer_settings(Path(folder))
+        settings = settings_in(Path(folder, TOKENIZER[1]))
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)

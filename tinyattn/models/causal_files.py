@@ -16,8 +16,8 @@ from .. import nn
 from ..base.checks import check_choice, check_heads, check_number, check_size, is_integer
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
-from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
-from .tokenizer_files import TOKENIZER, read_tokenizer_json, tokenizers_package
+from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_in
+from .tokenizer_files import OPTIONS, TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -136,7 +136,7 @@ def check_numbers(config: dict[str, Any]) -> None:
     for name in DROPOUTS:
         check_number(name, config[name], 0, 1)
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
-    checked_ends(config)
+    stops_of(config)
 
 
 def rotary_of(config: dict[str, Any]) -> nn.RotaryEmbedding:
@@ -189,38 +189,24 @@ def check_layers(config: dict[str, Any]) -> None:
 
 
 def stops_of(config: dict[str, Any]) -> list[int]:
-    """The ids that end a text."""
-    ids = config.get("eos_token_id", [])
-    return ids if isinstance(ids, list) else [ids]
+    """The ids that end a text; ValueError for what is no id."""
+    ids = config.get("eos_token_id")
+    if not isinstance(ids, list):
+        ids = [] if ids is None else [ids]
+    for id in ids:
+        if not is_integer(id):
+            raise ValueError(f"eos_token_id must be a token id, got {id!r:.60}")
+    return ids
 
 
 def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config with the end ids of generation_config.json too."""
-    if not is_there(path := folder / "generation_config.json"):
-        return config
-    ends = read_json(path).get("eos_token_id")
-    if ends is None:
-        return config
+    path = folder / "generation_config.json"
+    settings = settings_in(path)
     with naming(path):
-        ids = [*checked_ends({"eos_token_id": ends}), *stops_of(config)]
-    return config | {"eos_token_id": list(dict.fromkeys(ids))}
-
-
-def checked_ends(config: dict[str, Any]) -> list[int]:
-    for id in stops_of(config):
-        if not is_integer(id):
-            raise ValueError(f"eos_token_id must be a token id, got {id!r:.60}")
-    return stops_of(config)
-
-
-# Of a token that is added to a tokenizer: where it is found in a text, and as what.
-OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-
-
-def tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """What tokenizer_config.json says, if it is there."""
-    path = folder / TOKENIZER[1]
-    return read_json(path) if is_there(path) else {}
+        ends = stops_of(settings)
+    ids = dict.fromkeys([*ends, *stops_of(config)])
+    return config | {"eos_token_id": list(ids)} if ends else config
 
 
 def folder_tokenizer(folder: Path, data: bytes, settings: dict[str, Any]) -> Any:
@@ -238,7 +224,7 @@ def folder_tokenizer(folder: Path, data: bytes, settings: dict[str, Any]) -> Any
             token = check_kind(f"token {id}", added[id], dict)
             word = check_kind(f"the content of token {id}", token.get("content"), str)
             if tokenizer.token_to_id(word) is None:
-                given = {name: bool(token.get(name)) for name in OPTIONS}
+                given = {name: bool(token.get(name)) for name in (*OPTIONS, "special")}
                 tokenizer.add_tokens([tokenizers_package().AddedToken(word, **given)])
     return tokenizer
 
@@ -257,14 +243,11 @@ def chat_settings(
         with naming(file):
             template = file.read_text(encoding="utf-8")
     words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
+    words = {name: x.get("content") if isinstance(x, dict) else x for name, x in words.items()}
+    found = {"chat_template": template, **words}
     with naming(path):
-        for name, word in words.items():
-            words[name] = word = word.get("content") if isinstance(word, dict) else word
-            if word is not None:
-                check_kind(name, word, str)
-        if template is not None:
-            check_kind("chat_template", template, str)
-    return template, {name: word for name, word in words.items() if word is not None}
+        given = {name: check_kind(name, x, str) for name, x in found.items() if x is not None}
+    return given.pop("chat_template", None), given
 
 
 IN_GGUF = ("llama", "qwen2", "qwen3")
@@ -315,9 +298,8 @@ def gguf_config(
         if name in config and config[name] != value:
             raise ValueError(f"{key} is {value!r:.60}, and another setting says {config[name]!r}")
         config[name] = value
-    config["vocab_size"] = settings.get(f"{kind}.vocab_size")
-    if config["vocab_size"] is None:
-        config["vocab_size"] = len(settings.get("tokenizer.ggml.tokens", ()))
+    words = settings.get("tokenizer.ggml.tokens", ())
+    config["vocab_size"] = settings.get(f"{kind}.vocab_size", len(words))
     if scaling.get("rope_type", "none") != "none":
         config["rope_scaling"] = scaling
     ids = {name: settings.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", *ENDS)}

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -77,18 +77,16 @@ TURNED = ("W_q", "W_k", "q_norm", "k_norm")  # what acts on heads before rotary 
 WITH_HEAD_NORMS = ("qwen3",)
 
 
-class Part:
+class Part(NamedTuple):
     """A tensor of a file: the parameters that it holds, one below the other, and its shape.
 
     is_transposed: its matrices are, as those of GPT-2's layers.
     pairs: rows of a head whose halves rotary turns there, and neighbours here; else 0.
     """
 
-    def __init__(
-        self, ours: dict[str, tuple[int, ...]], is_transposed: bool = False, pairs: int = 0
-    ) -> None:
-        self.ours = ours
-        self.is_transposed, self.pairs = is_transposed, pairs
+    ours: dict[str, tuple[int, ...]]
+    is_transposed: bool = False
+    pairs: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -102,7 +102,10 @@ class SentenceEncoder(nn.Module):
         texts = checked_texts(texts)
         key = self.files[TOKENIZER[0]], self.max_length
         if self._tokenizer is None or self._tokenizer[0] != key:
-            self._tokenizer = key, tokenizer_of(*key)
+            tokenizer = read_tokenizer_json(self.files[TOKENIZER[0]])
+            tokenizer.no_padding()  # its file may pad and cut all texts to another length
+            tokenizer.enable_truncation(self.max_length)
+            self._tokenizer = key, tokenizer
         return [encoding.ids for encoding in self._tokenizer[1].encode_batch(texts)]
 
     def embed(self, ids: Any, valid_lens: Any = None, prompt_length: int = 0) -> Tensor:
@@ -146,12 +149,11 @@ class SentenceEncoder(nn.Module):
         dtype = self.encoder.word.weight.dtype
         out = np.zeros((len(tokens), self.width()), dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
-        starts = range(0, len(order), batch_size)
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
             with no_grad():
-                for start in starts:
+                for start in range(0, len(order), batch_size):
                     chosen = order[start : start + batch_size]
                     rows = [Tensor(tokens[i]) for i in chosen]
                     ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
@@ -230,11 +232,3 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
                 'pair, which is no character: text.encode(errors="replace").decode() replaces it'
             ) from None
     return texts
-
-
-def tokenizer_of(content: bytes, max_length: int) -> Any:
-    """The tokenizer, whose file may pad and cut all texts to another length."""
-    tokenizer = read_tokenizer_json(content)
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
-    return tokenizer

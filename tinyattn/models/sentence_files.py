@@ -17,8 +17,8 @@ from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
-from .settings import check_kind, check_known, is_there, naming, read_json, write_json
-from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers, parsed
+from .settings import check_kind, check_known, is_there, naming, read_json, settings_in, write_json
+from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -115,9 +115,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
 def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
     """(the poolings, include_prompt)"""
     path = folder / "config.json"
-    if not is_there(path):
-        return ("mean",), True
-    settings = read_json(path)
+    settings = settings_in(path)
     with naming(path):
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
         known = dict.fromkeys((*names, "include_prompt", *POOLINGS), ())
@@ -158,7 +156,7 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
 def check_places(folder: Path) -> None:
     """A Normalize divides the points, and no vectors of tokens."""
     path = folder / "config.json"
-    settings = read_json(path) if is_there(path) else {}
+    settings = settings_in(path)
     with naming(path):
         names = {"module_input_name", "module_output_name"} & set(settings)
         check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
@@ -200,9 +198,7 @@ def read_dense(folder: Path, width: int) -> Dense:
 def read_model_settings(folder: Path) -> dict[str, Any]:
     """prompts, default_prompt_name, similarity_fn_name and truncate_dim."""
     path = folder / MODEL
-    if not is_there(path):
-        return {}
-    settings = read_json(path)
+    settings = settings_in(path)
     with naming(path):
         check_known(settings, MODEL_SETTINGS)
         return checked_settings(settings)
@@ -245,7 +241,7 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
     path = folder / LENGTHS
     if not is_there(path):  # old versions name the file after the kind of the model
         path = next(iter(sorted(folder.glob("sentence_*_config.json"))), path)
-    settings = read_json(path) if is_there(path) else {}
+    settings = settings_in(path)
     with naming(path):
         check_known(settings, TRANSFORMER)
         lower = check_kind("do_lower_case", settings.get("do_lower_case", False), bool)
@@ -253,27 +249,23 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
         if length is not None:
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
-    config = read_json(file) if is_there(file) else {}
+    config = settings_in(file)
     if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
         with naming(folder / TOKENIZER[2]):
             checked_config(read_json(folder / TOKENIZER[2]))
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
+    words = read_json(folder / TOKENIZER[0])
     with naming(folder / TOKENIZER[0]):
-        words = parsed(files[TOKENIZER[0]])
+        check_kind("model", words.get("model"), dict)
     with naming(file):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
-            length = positions if most is None else whole("model_max_length", most)
+            if isinstance(most, float) and most.is_integer():
+                most = int(most)  # 1e30 stands for no limit
+            length = positions if most is None else check_size("model_max_length", most, 2)
         files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], words, config, lower)
     return files, min(length, positions)
-
-
-def whole(name: str, value: Any) -> int:
-    """An integer that may be written as 1e30, which stands for no limit."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return check_size(name, value, 2)
 
 
 def write_modules(folder: Path, model: Any) -> None:
@@ -291,23 +283,18 @@ def write_modules(folder: Path, model: Any) -> None:
     )
     width = model.encoder.config["hidden_size"]
     for part, (kind, path) in zip(model.head, parts[2:], strict=True):
-        (folder / path).mkdir(exist_ok=True)
         if kind == "Normalize":
+            (folder / path).mkdir(exist_ok=True)
             continue
-        weight, bias = part.linear.weight, part.linear.bias
         group = "linear" if isinstance(part.activation, nn.Identity) else "activation"
         settings = {
-            "in_features": weight.shape[1],
-            "out_features": weight.shape[0],
-            "bias": bias is not None,
+            "in_features": part.linear.in_features,
+            "out_features": part.linear.out_features,
+            "bias": part.linear.bias is not None,
             "activation_function": f"torch.nn.modules.{group}.{type(part.activation).__name__}",
         }
         write_json(folder / path / "config.json", settings)
-        save(
-            {f"linear.{name}": x for name, x in part.linear.named_parameters()},
-            folder / path / WEIGHTS,
-        )
-    (folder / "1_Pooling").mkdir(exist_ok=True)
+        save(part.state_dict(), folder / path / WEIGHTS)
     write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])

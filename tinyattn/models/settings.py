@@ -46,10 +46,8 @@ def read_json(path: Path, kind: type = dict) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, kind):
-        expected = "an object" if kind is dict else "a list"
-        raise CheckpointError(f"{path} must hold {expected}, got {describe(value)}")
-    return value
+    with naming(path):
+        return check_kind("its content", value, kind)
 
 
 def is_there(path: Path) -> bool:
@@ -59,7 +57,14 @@ def is_there(path: Path) -> bool:
     return path.exists()
 
 
+def settings_in(path: Path) -> dict[str, Any]:
+    """The settings of a JSON file; none if there is no such file."""
+    return read_json(path) if is_there(path) else {}
+
+
 def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, and make its folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [json.dumps(value, indent=2).encode()])
 
 

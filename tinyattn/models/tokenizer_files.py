@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..base.checks import describe, optional_package
+from ..base.checks import optional_package
 from ..errors import CheckpointError
 from .settings import check_kind, check_known
 
@@ -24,6 +24,7 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+# Of a token that is added to a tokenizer: where it is found in a text.
 OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 # Notes, what decodes ids, and options of other calls: none changes the ids of a text.
 NOTES = """
@@ -83,18 +84,6 @@ def is_plain(token: Any) -> bool:
         and set(token) <= known
         and not any(token.get(option) for option in OPTIONS)
     )
-
-
-def parsed(content: bytes) -> dict[str, Any]:
-    """What tokenizer.json says, with a model in it."""
-    try:
-        tokenizer = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the file is damaged: {error}") from None
-    if not isinstance(tokenizer, dict):
-        raise ValueError(f"the file must hold an object, got {describe(tokenizer)}")
-    check_kind("model", tokenizer.get("model"), dict)
-    return tokenizer
 
 
 def normalized(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.checks import check_heads, check_size
+from ..base.checks import check_heads, check_size, check_type
 from ..base.random import NO_DROP, Drop
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
@@ -88,8 +88,7 @@ class Attention(Module):
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
         and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
-        if not heads[0] or q.shape[-1] % heads[0]:
-            check_heads(q.shape[-1], heads[0])  # raises the error
+        check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
@@ -148,11 +147,8 @@ def checked_inputs(
         visibility = visibility_of_packed(valid_lens, len(queries), is_causal, window, device)
         return visibility, keys, values
     check_padded(queries, keys, values, takes_packed=heads is not None)
-    if cache is not None and not isinstance(cache, KeyValueCache):
-        raise TypeError(
-            "an attention takes a KeyValueCache, such as new_cache().layers[i].self_attn of an "
-            f"Encoder or Decoder, got {type(cache).__name__}"
-        )
+    expected = "attention takes a KeyValueCache, as new_cache().layers[i].self_attn of an Encoder"
+    check_type(expected, cache, KeyValueCache | None)
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
     batch, length, _ = queries.shape
     shape = (batch, heads or 1, length, past_keys + keys.shape[1])  # (B, H, Q, K)
@@ -341,10 +337,8 @@ class MultiHeadAttention(Attention):
             raise ShapeError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
         self.window = None if window is None else check_size("window", window)
         width = num_hiddens // num_heads
-        if rotary is not None and not isinstance(rotary, Module):
-            such_as = f"rotary is a module, such as nn.RotaryEmbedding({width})"
-            raise TypeError(f"{such_as}, got {rotary}")
-        self.rotary = rotary
+        such_as = f"rotary is a module, such as nn.RotaryEmbedding({width})"
+        self.rotary = check_type(such_as, rotary, Module | None)
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)

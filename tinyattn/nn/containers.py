@@ -26,7 +26,6 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     def _fill(self, modules: Iterable[AnyModule]) -> None:
         kind = type(self).__name__
-        check_type(f"a {kind} takes a list of modules", modules, Iterable)
         modules = listed(f"a {kind}", modules)
         for module in modules:
             if isinstance(module, type):
@@ -78,8 +77,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     def extend(self, modules: Iterable[AnyModule]) -> Self:  # type: ignore[override]
         """Add modules at the end. Returns self."""
-        for module in listed("extend", modules):
-            self.append(module)
+        self._fill([*self, *listed("extend", modules)])
         return self
 
     def insert(self, index: int, module: AnyModule) -> None:

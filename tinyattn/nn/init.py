@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.backend import to_device
-from ..base.checks import as_array, check_type, require_float
+from ..base.checks import as_array, check_choice, check_type, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
 from ..engine.autograd import Leaf
@@ -126,14 +126,11 @@ def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
     """The gain that goes with an activation; `param` is the slope of leaky_relu."""
     gains = {"relu": 2**0.5, "leaky_relu": math.sqrt(2 / (1 + param * param)), "tanh": 5 / 3}
     gains |= {"linear": 1.0, "sigmoid": 1.0, "selu": 0.75}
-    if nonlinearity not in gains:
-        raise ValueError(f"nonlinearity is one of {', '.join(gains)}, got {nonlinearity!r}")
-    return gains[nonlinearity]
+    return gains[check_choice("nonlinearity", nonlinearity, *gains)]
 
 
 def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f'mode is "fan_in" or "fan_out", got {mode!r}')
+    check_choice("mode", mode, "fan_in", "fan_out")
     gain = calculate_gain(nonlinearity, a)
     return gain / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
 

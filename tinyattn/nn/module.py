@@ -428,27 +428,24 @@ class Module:
         checks.check_type("load_state_dict takes a dict of tensors", state, dict, hint)
         if wrong := [name for name in state if not isinstance(name, str)]:
             raise TypeError(f"the names in a state are strings, got {wrong[0]!r}")
-        tensors = dict(self._named_state())
+        tensors, owner = dict(self._named_state()), type(self).__name__
         if strict:
-            checks.check_names(type(self).__name__, tensors, state)
+            checks.check_names(owner, tensors, state)
         values = {
             name: value if isinstance(value, Tensor) else read(name, value, tensors[name])
             for name, value in state.items()
             if name in tensors
         }
-        checks.check_shapes(
-            type(self).__name__, {name: tensors[name].shape for name in values}, values
-        )
+        checks.check_shapes(owner, {name: tensors[name].shape for name in values}, values)
         arrays: list[tuple[Tensor, Array]] = []
         first_names: dict[int, str] = {}
         for name, value in values.items():
             tensor = tensors[name]
             first = first_names.setdefault(id(tensor), name)
             if first != name and not values[first].equal(value):
-                text = (
+                raise CheckpointError(
                     f"{first} and {name} are one tensor here, and have other numbers in the state"
                 )
-                raise CheckpointError(text)
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
             array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_number, check_size
+from ..base.checks import check_choice, check_number, check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..ops.arguments import ArrayLike, float_tensor
@@ -173,8 +173,7 @@ def scaled_rates(
 ) -> tuple[np.ndarray, float]:
     """The rates of pairs (d / 2,) after a scaling, and the length of what was of length 1."""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in SCALINGS:
-        raise ValueError(f"rope scaling is one of {list(SCALINGS)}, got {kind!r:.60}")
+    check_choice("rope scaling", kind, *SCALINGS)
     numbers = SCALINGS[kind] | {k: x for k, x in scaling.items() if k in SCALINGS[kind]}
     for name, value in numbers.items():
         numbers[name] = check_number(f"{name} of the rope scaling {kind}", value, 0)
@@ -190,10 +189,8 @@ def scaled_rates(
         kept = ((turns - low) / (high - low)).clip(0, 1)
     if kind == "yarn":
         # The numbers of the pairs that turn so often; fractions in between.
-        ends = [
-            len(rates) * np.log(turns[0] / numbers[name]) / np.log(base)
-            for name in ("beta_fast", "beta_slow")
-        ]
+        often = np.array([numbers["beta_fast"], numbers["beta_slow"]])
+        ends = len(rates) * np.log(turns[0] / often) / np.log(base)
         if scaling.get("truncate", True):
             ends = [np.floor(ends[0]), np.ceil(ends[1])]
         first, last = max(ends[0], 0), min(ends[1], 2 * len(rates) - 1)

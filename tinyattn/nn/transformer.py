@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from ..base.checks import check_size, check_type
+from ..base.checks import check_choice, check_size, check_type
 from ..errors import MaskError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
@@ -32,10 +32,8 @@ class PositionwiseFeedForward(Module):
     ) -> None:
         super().__init__()
         activations = {"relu": ReLU(), "gelu": GELU(), "gelu_tanh": GELU("tanh")}
-        if activation not in activations:
-            raise ValueError(f"activation must be one of {list(activations)}, got {activation!r}")
         self.w_1 = Linear(d_model, d_ff)
-        self.activation = activations[activation]
+        self.activation = activations[check_choice("activation", activation, *activations)]
         self.dropout = Dropout(dropout)
         self.w_2 = Linear(d_ff, d_model)
 
@@ -77,9 +75,7 @@ def new_norm(norm_layer: Callable[..., Module], size: int, eps: float | None) ->
         norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{NORM_LAYER}; norm_layer({size}) ended with: {error}") from error
-    if not isinstance(norm, Module):
-        raise TypeError(f"{NORM_LAYER}; norm_layer({size}) gave {norm!r}")
-    return norm
+    return check_type(f"{NORM_LAYER}; norm_layer({size}) gives a module", norm, Module)
 
 
 class SublayerConnection(Module):

@@ -318,10 +318,8 @@ class DistributedDataParallel:
 
     def numbers(self, parameters: list[Parameter]) -> tuple[Any, ...]:
         """What decides which gradients are summed, as numbers."""
-        arrays = [p._data for p in parameters]
-        kinds = [(a.shape, a.dtype.num, type(a) is np.ndarray) for a in arrays]
-        trained = [p.requires_grad for p in parameters]
-        return (self.module.training, *kinds, *trained)
+        kinds = [(p.shape, p.dtype.num, p.device == "cpu", p.requires_grad) for p in parameters]
+        return (self.module.training, *kinds)
 
     @quiet
     @no_grad()
