@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
+import programs
 from minilm import EXTRAS, model
 from stdlib_questions import QUESTIONS
 
@@ -280,17 +280,9 @@ def main() -> None:
             print(f"{scores[i]:.3f}  {names[i]}\n       {texts[i].partition(': ')[2][:80]}")
         print(f"{len(names):,} docstrings in {1000 * seconds:.0f} ms")
         if args.explain:
-            i = best[0]
-            show(
-                encoder,
-                args.question,
-                names[i],
-                texts[i],
-                float(minus[i]),
-                args.out / "explain.png",
-            )
+            i, picture = best[0], args.out / "explain.png"
+            show(encoder, args.question, names[i], texts[i], float(minus[i]), picture)
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

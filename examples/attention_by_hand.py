@@ -16,7 +16,7 @@ from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
-import printing
+import programs
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -122,5 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

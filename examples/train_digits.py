@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
@@ -127,20 +125,17 @@ def main() -> None:
     run = start(parser, VisionTransformer)
     args, model = run.args, run.model
 
-    began = time.perf_counter()
     images, digits, test_images, test_digits = load()
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
-          f"{args.batch_size}; {len(digits):,} images to learn from, {TEST} held out")  # fmt: skip
+    run.introduce(len(digits), TEST, "images")
 
-    def held_out() -> ta.Tensor:
-        return F.cross_entropy(model(ta.tensor(test_images, device=args.device)), test_digits)
+    def loss_of(batch: tuple[np.ndarray, np.ndarray]) -> tuple[ta.Tensor, float, int]:
+        pixels, targets = batch
+        logits = model(ta.tensor(pixels, device=args.device))  # (B, 10)
+        right = logits.argmax(-1).cpu().numpy() == targets
+        return F.cross_entropy(logits, targets), float(right.mean()), len(targets)
 
     drawn = batches(images, digits, args.batch_size, args.seed)
-    for noisy, targets in run.steps(drawn, held_out):
-        logits = model(ta.tensor(noisy, device=args.device))  # (B, 10)
-        loss = F.cross_entropy(logits, targets)
-        right = logits.argmax(-1).cpu().numpy() == targets
-        run.learn(loss, float(right.mean()), len(targets))
+    run.train(drawn, loss_of, lambda: loss_of((test_images, test_digits))[0])
 
     with ta.no_grad():
         read = model.eval()(ta.tensor(test_images, device=args.device)).argmax(-1).cpu().numpy()
@@ -154,10 +149,8 @@ def main() -> None:
         print(f"{name:<28}{1 - wrong / TEST:>8.1%}{wrong:>8}")
     shown = [int(np.flatnonzero(test_digits == digit)[0]) for digit in (2, 4, 6)]
     draw(model, test_images[shown], test_digits[shown], args.out)
-    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png and the trained "
-          f"encoder are in {args.out}")  # fmt: skip
+    run.end("loss.png, attention.png")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
     run_program(main)

@@ -13,6 +13,8 @@ import lzma
 from collections import Counter
 from pathlib import Path
 
+from make_cmudict import content_of
+
 SOURCE_SHA256 = "fea17d2f9656611334eac790e5d69e47645fa180c4aa481fb4cd9b3520754ca2"
 FOLDER = Path(__file__).parent
 # The kind of a noun is the number in the second field of its line (lexnames(5WN)).
@@ -56,17 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make wordnet_kinds.txt.xz.")
     parser.add_argument("source", type=Path, help="data.noun of WordNet 3.0")
     args = parser.parse_args()
-    try:
-        raw = args.source.read_bytes()
-    except OSError as error:
-        raise SystemExit(f"cannot read {args.source}: {error.strerror}") from None
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != SOURCE_SHA256:
-        raise SystemExit(
-            f"{args.source} is not the data.noun of WordNet 3.0:\n"
-            f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}"
-        )
-    source = raw.decode("utf-8")
+    source = content_of(args.source, SOURCE_SHA256, "the data.noun of WordNet 3.0")
     text = "".join("\t".join(entry) + "\n" for entry in drawn(entries(source))).encode()
     packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
     (FOLDER / "wordnet_kinds.txt.xz").write_bytes(packed)
