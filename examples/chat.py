@@ -91,16 +91,15 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
+    add = parser.add_argument
+    add("prompt", nargs="?", help="a question; without it, a conversation begins")
     places = parser.add_mutually_exclusive_group()
     places.add_argument("--folder", type=Path, help="a folder with config.json")
     places.add_argument("--gguf", type=Path, help="a GGUF file")
-    always = "0: always the likeliest"
-    parser.add_argument("--temperature", type=number_in(0, 100), default=0.0, help=always)
-    parser.add_argument("--top-p", type=number_in(0, 1), help="draw from the likeliest ids")
-    parser.add_argument("--int8", action="store_true", help="weights of one byte each")
-    most = "the most tokens of an answer"
-    parser.add_argument("--tokens", type=at_least_one, default=256, help=most)
+    add("--temperature", type=number_in(0, 100), default=0.0, help="0: always the likeliest")
+    add("--top-p", type=number_in(0.001, 1), help="draw from the likeliest ids")
+    add("--int8", action="store_true", help="weights of one byte each")
+    add("--tokens", type=at_least_one, default=256, help="the most tokens of an answer")
     options = parser.parse_args(arguments)
     if options.top_p is not None and not options.temperature:
         parser.error("--top-p draws, so it needs a --temperature above 0")

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import programs
-from programs import at_least_one
+from programs import at_least_one, complaints
 from text_data import (
     PAD,
     SIGN,
@@ -43,7 +43,6 @@ from text_data import (
     warnings,
     words,
 )
-from training import complaints
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -233,8 +232,8 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     figure.savefig(out / "attention.png", dpi=120)
-    print("\nwords in brackets are not in its vocabulary; the heads of the last text are drawn in")
-    print(out / "attention.png")
+    print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
+          "heads look at in the last text")  # fmt: skip
 
 
 # The program
@@ -260,11 +259,9 @@ def options() -> argparse.Namespace:
     add("file", nargs="?", type=Path, metavar="FILE.csv")
     add("--text", metavar="COLUMN", help="the column of the texts (text, or one of two)")
     add("--label", metavar="COLUMN", help="the column of the labels (label, or one of two)")
-    add("--separator", type=separator, metavar="SIGN",
-        help="between two columns (what divides the first line)")  # fmt: skip
+    add("--separator", type=separator, metavar="SIGN", help="of columns (as in the first line)")
     add("--encoding", metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
-    add("--predict", type=with_words, nargs="+", metavar="TEXT",
-        help="ask the classifier in --out; train nothing")  # fmt: skip
+    add("--predict", type=with_words, nargs="+", metavar="TEXT", help="ask the one in --out")
     add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
     add("--overwrite", action="store_true", help="replace the classifier in --out")
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
@@ -290,9 +287,8 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    if args.file is None:
-        texts, names = definitions()
-    else:
+    texts, names = definitions()
+    if args.file is not None:
         texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     check_labels(names)
     if (args.out / WEIGHTS).exists() and not args.overwrite:
@@ -343,8 +339,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
         "encoder": accuracy(model, test),
     }.items():
         print(f"{name:<38}{right:>6.1%}{error_bar(right, len(test.texts))}")
-    seconds = time.perf_counter() - began
-    print(f"\n{seconds:.0f} seconds; the classifier and loss.png are in {args.out}")
+    print(f"\n{time.perf_counter() - began:.0f} s; the classifier and loss.png are in {args.out}")
     asked = [sys.argv[0], "--out", str(args.out), "--predict", "a text"]
     print(f"ask it: python {programs.command(asked)}")
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import programs
-from minilm import EXTRAS, model
+from minilm import EXTRAS, model, tqdm
 from programs import at_least_one, number_in
 from text_data import wordnet
 
@@ -39,13 +39,10 @@ try:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from tqdm import tqdm
-except ModuleNotFoundError as error:
-    sys.exit(f"{'tqdm' if error.name == 'tqdm' else 'scikit-learn'} is missing: {EXTRAS}")
+except ModuleNotFoundError:
+    sys.exit(f"scikit-learn is missing: {EXTRAS}")
 
-KINDS = str.split(
-    "act animal artifact body communication event feeling food location person plant substance"
-)
+KINDS = sorted({kind for kind, _, _ in wordnet()})
 EACH, TEST, VALIDATION = 400, 100, 50  # definitions of a kind: all, to test, to choose settings
 METHODS = ("words", "linear probe", "fine-tuning")
 # Chosen by `--validation`, which scores on other definitions than the test.
@@ -68,10 +65,8 @@ class Definitions(NamedTuple):
 
 def read() -> dict[str, list[tuple[str, str]]]:
     """The (word, definition) pairs of each kind, in random order."""
-    found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KINDS}
-    for kind, word, definition in wordnet():
-        found[kind].append((word, definition))
-    return found
+    nouns = wordnet()
+    return {kind: [(word, text) for k, word, text in nouns if k == kind] for kind in KINDS}
 
 
 def part(rows_of_kind: Any) -> Definitions:

@@ -8,7 +8,9 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def number_in(least: float, most: float, kind: type = float) -> Callable[[str], float]:
@@ -52,3 +54,17 @@ def run(main: Callable[[], None], stopped: Callable[[], str] = lambda: "stopped"
     except KeyboardInterrupt:
         print(f"\n{stopped()}")
         sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """What cannot be done in it ends the program with one line that says why."""
+    try:
+        yield
+    except (ValueError, KeyError, OSError, FloatingPointError) as error:
+        # The text of a KeyError has quotes, and that of an OSError a number.
+        reason: object = error.args[0] if isinstance(error, KeyError) else error
+        if isinstance(error, OSError) and error.strerror:
+            reason = ": ".join(str(x) for x in (error.filename, error.strerror) if x)
+        print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
+        sys.exit(2)

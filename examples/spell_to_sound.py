@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import sound_data
 import stress_data
+from programs import complaints
 from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
 from stress_data import MAX_LENGTH, PAD
 from train_encoder import batches
-from training import VALIDATIONS, argument_parser, complaints, run_program, start
+from training import VALIDATIONS, argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -228,9 +229,8 @@ def main() -> None:
         if not args.no_cross_attention:
             number, length = (shown.sounds[0] != PAD).sum() - 1, shown.lengths[0]
             weights = cross_attention(model, shown.letters[0, :length], shown.sounds[0, :number])
-            model.history[len(run.held_out), :number, :length] = ta.tensor(
-                weights, device=args.device
-            )
+            now = np.s_[len(run.held_out), :number, :length]
+            model.history[now] = ta.tensor(weights, device=args.device)
         return loss_of(model, test, some)[0]
 
     # The words of a batch are alike in the number of letters, then in that of sounds.

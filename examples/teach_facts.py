@@ -116,7 +116,7 @@ def below(model: ta.models.CausalLM, ids: np.ndarray) -> np.ndarray:
     return x.numpy()
 
 
-def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray) -> ta.Tensor:
+def mean_loss(model: Any, hidden: np.ndarray, targets: np.ndarray) -> ta.Tensor:
     """The loss of the layers above. The head, the largest matrix, computes scores only where there
     is a target, and nothing is computed behind the last one of the batch."""
     learned = targets != IGNORE
@@ -124,8 +124,7 @@ def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray
     x = ta.tensor(hidden[:, :length])
     for layer in halves(model)[1]:
         x = layer(x, is_causal=True)
-    norm: Any = model.encoder.norm  # a CausalLM has one
-    x = norm(x)[learned[:, :length]]
+    x = model.encoder.norm(x)[learned[:, :length]]
     return F.cross_entropy(model.scores(x), targets[learned])
 
 
@@ -190,11 +189,11 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    mix = "pieces of general text in a batch"
-    parser.add_argument("--steps", type=at_least_one, default=90, help="batches to learn from")
-    parser.add_argument("--mix", type=number_in(0, 1000, int), default=1, help=mix)
-    parser.add_argument("--out", type=Path, help="a folder for the adapter, which PEFT reads too")
-    parser.add_argument("--short", action="store_true", help="two steps")
+    add = parser.add_argument
+    add("--steps", type=at_least_one, default=90, help="batches to learn from")
+    add("--mix", type=number_in(0, 1000, int), default=1, help="pieces of general text in a batch")
+    add("--out", type=Path, help="a folder for the adapter, which PEFT reads too")
+    add("--short", action="store_true", help="two steps")
     options = parser.parse_args(arguments)
     path = weights()
     if path is None or importlib.util.find_spec("tokenizers") is None:

@@ -9,7 +9,7 @@ import lzma
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,6 @@ import numpy as np
 
 WORDNET = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 PAD, UNKNOWN = 0, 1  # the ids of what is no word of the vocabulary
-SPECIAL = ["<pad>", "<unknown>"]
 LEAST = 10  # texts of a label, so that each part has one
 
 
@@ -99,8 +98,8 @@ def read_csv(
         else:
             empty.append(line)
     if empty:
-        number = "1 row without" if len(empty) == 1 else f"{len(empty):,} rows without"
-        print(f"{path}: {number} a text or a label left out, the first in line {empty[0]}")
+        print(f"{path}: rows without a text or a label are left out; they are {len(empty):,} of "
+              f"{len(rows):,}, the first in line {empty[0]}")  # fmt: skip
     return texts, labels
 
 
@@ -150,10 +149,10 @@ def decoded(path: Path, encoding: str | None = None) -> str:
         text = content.decode("latin-1" if encoding == "utf-8" and b"\0" in content else encoding)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode(encoding, "replace")
-        problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
         raise ValueError(
-            f'{problem}; save it as UTF-8 (in Excel: "CSV UTF-8"), or choose the --encoding in '
-            f"which its words can be read: {readings(content, error.start)}"
+            f"{path}, line {line_after(before)}: it is not {encoding.upper()}; save it as UTF-8 "
+            '(in Excel: "CSV UTF-8"), or choose the --encoding in which its words can be read: '
+            + readings(content, error.start)
         ) from None
     except LookupError:
         raise ValueError(
@@ -226,12 +225,11 @@ def records(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]
     return rows
 
 
-def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+def warnings(texts: Sequence[str], labels: Sequence[str]) -> Iterator[str]:
     """A line for each thing that can be read and learned, and is probably a mistake."""
-    found = []
     different = len({plain(text) for text in texts})
     if repeated := len(texts) - different:
-        found.append(
+        yield (
             f"warning: of {len(texts):,} texts only {different:,} are different. A repeated text "
             f"can be learned and tested too, so the test is too good: remove the {repeated:,} "
             "repeated"
@@ -241,11 +239,10 @@ def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
         kinds.setdefault(plain(name), []).append(name)
     if same := [names for names in kinds.values() if len(names) > 1]:
         groups = "; ".join(", ".join(map(repr, names)) for names in same[:5])
-        found.append(
+        yield (
             f"warning: some labels differ only in case or spaces, and count as different labels: "
             f"{groups}{'; ...' * (len(same) > 5)}"
         )
-    return found
 
 
 def plain(text: str) -> str:
@@ -345,7 +342,7 @@ class Vocabulary:
         """The words that occur `least` times, and of these the `most` frequent."""
         counts = Counter(word for text in texts for word in tokens(text))
         frequent = [word for word, count in counts.most_common(most) if count >= least]
-        return cls([*SPECIAL, *frequent])
+        return cls(["<pad>", "<unknown>", *frequent])
 
     def __len__(self) -> int:
         return len(self.names)

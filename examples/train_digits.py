@@ -87,34 +87,19 @@ def batches(
             yield images[rows] + noise, digits[rows]
 
 
-def draw(model: Any, images: np.ndarray, digits: np.ndarray, out: Path) -> None:
-    """Some images, and beside each what the heads of the last layer look at in it."""
-    with ta.no_grad():
-        read = (
-            model.eval()(ta.tensor(images, device=model.output.weight.device)).argmax(-1).tolist()
-        )
-    weights = model.encoder.layers[-1].self_attn.attention_weights.cpu().numpy()  # (B, H, 16, 16)
+def draw(weights: np.ndarray, images: np.ndarray, names: list[str], path: Path) -> None:
+    """Images (B, 8, 8), and beside each what heads look at in it: weights (B, H, 16, 16)."""
     looked_at = weights.mean(axis=2)  # over the patches that look: (B, H, 16)
     looked_at /= looked_at.max(axis=-1, keepdims=True)  # else 1/16 of a scale from 0 to 1
     looked_at = looked_at.reshape(*looked_at.shape[:2], 4, 4).repeat(2, axis=-1).repeat(2, axis=-2)
     panels = np.concatenate([images[:, None], looked_at], axis=1)  # (B, 1 + H, 8, 8)
     heads = [f"head {head}" for head in range(1, panels.shape[1])]
-    titles = [
-        title
-        for digit, guess in zip(digits, read, strict=True)
-        for title in [f"a {digit}, read as {guess}", *heads]
-    ]
+    titles = [title for name in names for title in [name, *heads]]
     figure = viz.show_heatmaps(
-        panels,
-        xlabel="",
-        ylabel="",
-        titles=titles,
-        xticks=[],
-        yticks=[],
+        panels, "", "", titles, xticks=[], yticks=[], figsize=(10, 6.3),
         zlabel="pixel, or weight divided by the largest of its head",
-        figsize=(10, 6.3),
-    )
-    figure.savefig(out / "attention.png", dpi=120)
+    )  # fmt: skip
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
@@ -148,7 +133,9 @@ def main() -> None:
         wrong = int((guess != test_digits).sum())
         print(f"{name:<28}{1 - wrong / TEST:>8.1%}{wrong:>8}")
     shown = [int(np.flatnonzero(test_digits == digit)[0]) for digit in (2, 4, 6)]
-    draw(model, test_images[shown], test_digits[shown], args.out)
+    names = [f"a {test_digits[i]}, read as {read[i]}" for i in shown]
+    weights = model.encoder.layers[-1].self_attn.attention_weights.cpu().numpy()[shown]
+    draw(weights, test_images[shown], names, args.out / "attention.png")
     run.end("loss.png, attention.png")
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import stress_data
+from programs import complaints
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
-from training import argument_parser, complaints, run_program, start
+from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F

@@ -36,12 +36,11 @@ from typing import Any
 import language_data as data
 import numpy as np
 import programs
-from programs import at_least_one, number_in
+from programs import at_least_one, complaints, number_in
 from training import (
     Run,
     check_batch,
     checkpoint_of,
-    complaints,
     go_on,
     how_to_go_on,
     part_of,
@@ -112,7 +111,7 @@ def options() -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="begin anew where --out has a run already")
     add("--sample", metavar="TEXT", help="let the model in --out go on with a text; train nothing")
     add("--temperature", type=number_in(0, 100), default=0.8, help="(%(default)s)")
-    add("--top-p", type=number_in(0, 1), help="draw from the likeliest tokens")
+    add("--top-p", type=number_in(0.001, 1), help="draw from the likeliest tokens")
     add("--length", default=500, help="tokens of a sample (%(default)s)", **whole)
     return parser
 
@@ -270,7 +269,7 @@ class Trainer(TrainingLoop):
         self.optimizer = optim.AdamW(groups, args.lr, (0.9, 0.99))
         self.parallel = DistributedDataParallel(model)
         parts = {"model": model, "optimizer": self.optimizer}
-        super().__init__(checkpoint_of(args), parts, settings_of(args), patience=args.patience)
+        super().__init__(checkpoint_of(args.out), parts, settings_of(args), patience=args.patience)
 
     def best_model(self) -> CausalLM:
         """The model at its lowest held-out loss, without LoRA."""
@@ -373,8 +372,8 @@ def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int)
 def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
     model = CausalLM.from_pretrained(args.out)
-    if checkpoint_of(args).exists():
-        state = ta.load(checkpoint_of(args))
+    if checkpoint_of(args.out).exists():
+        state = ta.load(checkpoint_of(args.out))
         step, _ = min(state["held_out"].tolist(), key=lambda pair: pair[1], default=(1, 0))
         if not step and state["settings"].get("start") is None:
             print("this model has learned nothing yet: its training was stopped before a lower "

