@@ -32,17 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
-from minilm import EXTRAS, model
+import programs
+from minilm import model, tqdm
 from stdlib_questions import QUESTIONS
 
 import tinyattn as ta
 from tinyattn import viz
-
-try:
-    from tqdm import tqdm
-except ModuleNotFoundError:
-    sys.exit(f"tqdm is missing: {EXTRAS}")
 
 MODULES = """
     abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath cmd code codecs
@@ -246,15 +241,12 @@ def evaluate(names: list[str], scores_of: Any) -> tuple[int, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    build_it = "write the index of all docstrings, in a minute or two"
-    draw = "show which words met, and draw explain.png"
-    ask_40 = "40 questions: hits among the first five, and mean of 1 / rank (MRR), beside BM25"
-    folder = "of the index and the picture (default: %(default)s)"
-    parser.add_argument("question", nargs="?", help="in English and in quotes")
-    parser.add_argument("--build", action="store_true", help=build_it)
-    parser.add_argument("--explain", action="store_true", help=draw)
-    parser.add_argument("--evaluate", action="store_true", help=ask_40)
-    parser.add_argument("--out", type=Path, default=Path("runs/ask_stdlib"), help=folder)
+    add = parser.add_argument
+    add("question", nargs="?", help="in English and in quotes")
+    add("--build", action="store_true", help="write the index of all docstrings, in two minutes")
+    add("--explain", action="store_true", help="show which words met, and draw explain.png")
+    add("--evaluate", action="store_true", help="ask 40 questions, and compare with BM25")
+    add("--out", type=Path, default=Path("runs/ask_stdlib"), help="its folder (%(default)s)")
     args = parser.parse_args()
     if not (args.question or args.build or args.evaluate):
         parser.error('ask a question in quotes, such as "copy a whole folder"')
@@ -262,35 +254,27 @@ def main() -> None:
     encoder = model("" if args.build else "python examples/ask_stdlib.py --build")
     if args.build:
         build(encoder, path)
+    names, texts, points, minus = read_index(path)
+
+    def by_meaning(question: str) -> np.ndarray:
+        return points @ encoder.encode([question])[0] - minus
+
     if args.evaluate:
-        names, texts, points, minus = read_index(path)
-        for label, scores_of in (
-            ("by meaning", lambda question: points @ encoder.encode([question])[0] - minus),
-            ("BM25", BM25(texts).scores),
-        ):
+        for label, scores_of in {"by meaning": by_meaning, "BM25": BM25(texts).scores}.items():
             hits, mrr = evaluate(names, scores_of)
             print(f"{label:<12} hit@5 {hits} of {len(QUESTIONS)}, MRR {mrr:.2f}")
     if args.question:
-        names, texts, points, minus = read_index(path)
         began = time.perf_counter()
-        scores = points @ encoder.encode([args.question])[0] - minus
+        scores = by_meaning(args.question)
         best = np.argsort(-scores)[:5]
         seconds = time.perf_counter() - began
         for i in best:
             print(f"{scores[i]:.3f}  {names[i]}\n       {texts[i].partition(': ')[2][:80]}")
         print(f"{len(names):,} docstrings in {1000 * seconds:.0f} ms")
         if args.explain:
-            i = best[0]
-            show(
-                encoder,
-                args.question,
-                names[i],
-                texts[i],
-                float(minus[i]),
-                args.out / "explain.png",
-            )
+            i, picture = best[0], args.out / "explain.png"
+            show(encoder, args.question, names[i], texts[i], float(minus[i]), picture)
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

@@ -16,7 +16,7 @@ from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
-import printing
+import programs
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -68,7 +68,7 @@ def by_hand(query: list[float], valid: int) -> None:
 
 def by_tinyattn(out: Path | None) -> None:
     """Both samples at once. Shapes: B samples, Q queries, K keys."""
-    queries = ta.tensor(QUERIES, requires_grad=True)  # (B, 2)
+    queries: Any = ta.tensor(QUERIES, requires_grad=True)  # (B, 2)
     q = queries.unsqueeze(1)  # (B, Q, 2) = (2, 1, 2)
     keys, values = ta.tensor([KEYS, KEYS]), ta.tensor([VALUES, VALUES])  # (B, K, 2)
     print(f"\ntinyattn: queries {q.shape}, keys {keys.shape}, values {values.shape}")
@@ -78,10 +78,9 @@ def by_tinyattn(out: Path | None) -> None:
     output = weights @ values
     print(f"  scores {scores.shape} -> weights {weights.shape} -> output {output.shape}")
     output.backward(ta.tensor([[GRAD], [GRAD]]))
-    gradient: Any = queries.grad
     for sample in range(2):
         print(f"  sample {sample}: weights {row(weights[sample, 0])}")
-        print(f"            output {row(output[sample, 0])}   dquery {row(gradient[sample])}")
+        print(f"            output {row(output[sample, 0])}   dquery {row(queries.grad[sample])}")
 
     attention = nn.DotProductAttention()
     output = attention(q, keys, values, valid_lens=VALID_LENS)
@@ -122,5 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

@@ -24,12 +24,13 @@ import argparse
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import printing
+import programs
+from programs import at_least_one, number_in
 
 import tinyattn as ta
 
@@ -47,57 +48,13 @@ def weights() -> Path | None:
     return next(Path(folders[0]).glob("*.gguf"), None) if folders else None
 
 
-def number_in(
-    least: float, most: float, kind: type = float, closed: bool = False
-) -> Callable[[str], float]:
-    """A number of an argument, up to `most`; from `least` on if the interval is closed."""
-    begin = f"{least} or more" if closed else f"more than {least}"
-
-    def parsed(text: str) -> float:
-        value = kind(text)
-        is_enough = value > least or (closed and value == least)
-        if not (is_enough and value <= most):
-            raise argparse.ArgumentTypeError(f"must be {begin} and at most {most}, got {text}")
-        return value
-
-    parsed.__name__ = kind.__name__  # for the message about what is no number
-    return parsed
-
-
-def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """The arguments, checked before anything is loaded."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
-    places = parser.add_mutually_exclusive_group()
-    places.add_argument("--folder", type=Path, help="a folder with config.json")
-    places.add_argument("--gguf", type=Path, help="a GGUF file")
-    parser.add_argument("--temperature", type=number_in(0, 100, closed=True), default=0.0,
-                        help="0: always the likeliest")  # fmt: skip
-    parser.add_argument("--top-p", type=number_in(0, 1), help="draw from the likeliest ids")
-    parser.add_argument("--int8", action="store_true", help="weights of one byte each")
-    parser.add_argument("--tokens", type=number_in(0, 10**6, int), default=256,
-                        help="the most tokens of an answer")  # fmt: skip
-    options = parser.parse_args(arguments)
-    if options.top_p is not None and not options.temperature:
-        parser.error("--top-p draws, so it needs a --temperature above 0")
-    if options.prompt is not None and not options.prompt.strip():
-        parser.error("the prompt is empty")
-    return options
-
-
 def loaded(options: argparse.Namespace) -> ta.models.CausalLM:
-    for package in ("tokenizers", "jinja2"):
-        if importlib.util.find_spec(package) is None:
-            sys.exit(f"examples/chat.py {ADVICE}")
-    try:
-        if options.folder:
-            model = ta.models.CausalLM.from_pretrained(options.folder)
-        elif path := options.gguf or weights():
-            model = ta.models.CausalLM.from_gguf(path, None if options.gguf else SHA256)
-        else:
-            sys.exit(f"examples/chat.py {ADVICE}")
-    except (OSError, ImportError, ta.errors.CheckpointError) as error:
-        sys.exit(str(error))
+    if options.folder:
+        model = ta.models.CausalLM.from_pretrained(options.folder)
+    elif path := options.gguf or weights():
+        model = ta.models.CausalLM.from_gguf(path, None if options.gguf else SHA256)
+    else:
+        sys.exit(f"examples/chat.py {ADVICE}")
     return model.quantize("int8") if options.int8 else model
 
 
@@ -114,18 +71,18 @@ def show(pieces: Generator[str, None, None], tokenizer: Any) -> None:
 
 
 def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
-    choice = {"temperature": options.temperature, "top_p": options.top_p}
-    choice = {name: x for name, x in choice.items() if x} | {"max_new_tokens": options.tokens}
-    conversation = model.chat(**choice)
+    conversation = model.chat(
+        temperature=options.temperature, top_p=options.top_p, max_new_tokens=options.tokens
+    )
     while True:
         question = options.prompt if options.prompt is not None else input("> ")
-        if question.strip() and not model.tokenizer.encode(question, add_special_tokens=False).ids:
-            said = "no character of the prompt has a token in this model: nothing is left to answer"
-            if options.prompt is not None:
-                sys.exit(said)
-            print(said, file=sys.stderr)
-        elif question.strip():
+        said = "no character of the prompt has a token in this model: nothing is left to answer"
+        if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
             show(conversation.ask(question), model.tokenizer)
+        elif options.prompt is not None:
+            sys.exit(said)
+        elif question.strip():
+            print(said, file=sys.stderr)
         if conversation.dropped:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
         if options.prompt is not None:
@@ -133,16 +90,27 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parsed(arguments)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("prompt", nargs="?", help="a question; without it, a conversation begins")
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--folder", type=Path, help="a folder with config.json")
+    places.add_argument("--gguf", type=Path, help="a GGUF file")
+    add("--temperature", type=number_in(0, 100), default=0.0, help="0: always the likeliest")
+    add("--top-p", type=number_in(0.001, 1), help="draw from the likeliest ids")
+    add("--int8", action="store_true", help="weights of one byte each")
+    add("--tokens", type=at_least_one, default=256, help="the most tokens of an answer")
+    options = parser.parse_args(arguments)
+    if options.top_p is not None and not options.temperature:
+        parser.error("--top-p draws, so it needs a --temperature above 0")
     try:
         talk(loaded(options), options)
     except (EOFError, KeyboardInterrupt):
         print()
-    except ValueError as error:  # the model has no template, or the question is too long for it
+    except (OSError, ImportError, ValueError) as error:  # also of a question that is too long
         sys.exit(str(error))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
+import programs
+from programs import at_least_one, complaints
 from text_data import (
     PAD,
     SIGN,
@@ -42,12 +43,11 @@ from text_data import (
     warnings,
     words,
 )
-from training import at_least_one, complain
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
-from tinyattn.training import pad_sequence
+from tinyattn.training import TrainingLoop, pad_sequence
 from tinyattn.training.loop import stop_signals
 
 try:
@@ -143,20 +143,17 @@ def accuracy(model: TextClassifier, part: Texts) -> float:
 
 def train(
     model: TextClassifier, learn: Texts, validation: Texts, args: argparse.Namespace
-) -> tuple[list[float], list[tuple[int, float]]]:
+) -> tuple[list[float], list[list[float]]]:
     """The loss of each step, and (step, loss) on the validation texts after each epoch.
 
     The model ends with the weights of its lowest validation loss. Ctrl-C ends the training after
     a step.
     """
     rng = np.random.default_rng(args.seed)
-    batches_of_epoch = -(-len(learn.texts) // args.batch_size)
     optimizer = optim.AdamW(model.parameters(), args.lr, weight_decay=0.1)
-    total = batches_of_epoch * args.epochs
+    total = args.epochs * -(-len(learn.texts) // args.batch_size)
     schedule = optim.CosineSchedule(optimizer, total, min(100, total // 10))
-    losses: list[float] = []
-    measured: list[tuple[int, float]] = []
-    best = model.state_dict()
+    loop = TrainingLoop("", {"model": model})  # which keeps the best model, and saves nothing here
     lengths = [len(tokens(text)) for text in learn.texts]
     with stop_signals() as stop, tqdm(total=total, unit="step") as bar:
         for _ in range(args.epochs):
@@ -171,21 +168,18 @@ def train(
                 optim.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 schedule.step()
-                losses.append(loss.item())
-                bar.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
+                loop.losses.append(loss.item())
+                bar.set_postfix_str(f"loss {np.mean(loop.losses[-50:]):.3f}", refresh=False)
                 bar.update()
                 if stop.is_set():
                     break
-            measured.append((len(losses), loss_on(model, validation)))
-            if measured[-1][1] == min(loss for _, loss in measured):
-                best = model.state_dict()
-            lowest = min(range(len(measured)), key=lambda i: measured[i][1])
-            if stop.is_set() or len(measured) - 1 - lowest >= PATIENCE:
+            loop.measured(loss_on(model, validation))
+            if stop.is_set() or loop.since_best >= PATIENCE:
                 break
-    if not any(np.isfinite(loss) for _, loss in measured):
+    if loop.best is None or not any(np.isfinite(loss) for _, loss in loop.held_out):
         raise ValueError(f"the loss is not finite, so nothing was learned: lower --lr {args.lr}")
-    model.load_state_dict(best)
-    return losses, measured
+    model.load_state_dict(loop.best)
+    return loop.losses, loop.held_out
 
 
 def by_words(learn: Texts, test: Texts) -> float:
@@ -238,8 +232,8 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     figure.savefig(out / "attention.png", dpi=120)
-    print("\nwords in brackets are not in its vocabulary; the heads of the last text are drawn in")
-    print(out / "attention.png")
+    print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
+          "heads look at in the last text")  # fmt: skip
 
 
 # The program
@@ -248,16 +242,6 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
 def separator(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
         raise argparse.ArgumentTypeError(f'must be one sign, as ";", and no quote, got {text!r}')
-    return text
-
-
-def encoding(text: str) -> str:
-    try:
-        b"text".decode(text, "replace")  # Python does not look at the encoding of an empty text
-    except (LookupError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f"must be an encoding that Python has, such as gb18030 or utf-16-le, got {text!r}"
-        ) from None
     return text
 
 
@@ -275,11 +259,9 @@ def options() -> argparse.Namespace:
     add("file", nargs="?", type=Path, metavar="FILE.csv")
     add("--text", metavar="COLUMN", help="the column of the texts (text, or one of two)")
     add("--label", metavar="COLUMN", help="the column of the labels (label, or one of two)")
-    add("--separator", type=separator, metavar="SIGN",
-        help="between two columns (what divides the first line)")  # fmt: skip
-    add("--encoding", type=encoding, metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
-    add("--predict", type=with_words, nargs="+", metavar="TEXT",
-        help="ask the classifier in --out; train nothing")  # fmt: skip
+    add("--separator", type=separator, metavar="SIGN", help="between columns (as in line 1)")
+    add("--encoding", metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
+    add("--predict", type=with_words, nargs="+", metavar="TEXT", help="ask the classifier in --out")
     add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
     add("--overwrite", action="store_true", help="replace the classifier in --out")
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
@@ -293,18 +275,20 @@ def options() -> argparse.Namespace:
     add("--lr", type=float, help="highest learning rate (0.003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    of_a_file = args.text or args.label or args.separator or args.encoding
+    if args.predict and (args.file or of_a_file):
+        parser.error("--predict asks the classifier in --out: leave out the file, --text, --label "
+                     "and --separator, and --encoding, or learn without --predict")  # fmt: skip
+    if of_a_file and args.file is None:
+        parser.error("--text, --label, --separator and --encoding are of a file: name it first")
+    return args
 
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    if args.file is None and (args.text or args.label or args.separator or args.encoding):
-        raise ValueError(
-            "--text, --label, --separator and --encoding are of a file: name the file first"
-        )
-    if args.file is None:
-        texts, names = definitions()
-    else:
+    texts, names = definitions()
+    if args.file is not None:
         texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     check_labels(names)
     if (args.out / WEIGHTS).exists() and not args.overwrite:
@@ -346,8 +330,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
     figure.savefig(args.out / "loss.png", dpi=120)
     best = min(range(len(measured)), key=lambda i: measured[i][1])
-    epochs = "1 epoch" if len(measured) == 1 else f"{len(measured)} epochs"
-    print(f"{epochs}; the weights are those after epoch {best + 1}\n")
+    print(f"the weights are those after epoch {best + 1} of {len(measured)}\n")
     print(f"{f'on {len(test.texts):,} test texts':<38}{'right':>6}")
     most_frequent = np.bincount(learn.labels).argmax()
     for name, right in {
@@ -356,33 +339,19 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
         "encoder": accuracy(model, test),
     }.items():
         print(f"{name:<38}{right:>6.1%}{error_bar(right, len(test.texts))}")
-    seconds = round(time.perf_counter() - began)
-    unit = "second" if seconds == 1 else "seconds"
-    print(f"\n{seconds} {unit}; the classifier and loss.png are in {args.out}")
+    print(f"\n{time.perf_counter() - began:.0f} s; the classifier and loss.png are in {args.out}")
     asked = [sys.argv[0], "--out", str(args.out), "--predict", "a text"]
-    print(f"ask it: python {printing.command(asked)}")
+    print(f"ask it: python {programs.command(asked)}")
 
 
+@complaints()
 def main() -> None:
     args = options()
-    try:
-        if args.predict and (args.file or args.text or args.label or args.separator
-                             or args.encoding):  # fmt: skip
-            raise ValueError(
-                "--predict asks the classifier in --out: leave out the file, --text, --label and "
-                "--separator, and --encoding, or train first without --predict"
-            )
-        if args.predict:
-            answer(TextClassifier.load(args.out), args.predict, args.out)
-        else:
-            learn_and_test(args, *read(args))
-    except (ValueError, OSError) as error:
-        complain(error)
+    if args.predict:
+        answer(TextClassifier.load(args.out), args.predict, args.out)
+    else:
+        learn_and_test(args, *read(args))
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    try:
-        main()
-    except KeyboardInterrupt:  # outside of the training, or the second one in it
-        sys.exit("\nstopped")
+    programs.run(main)

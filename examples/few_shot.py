@@ -18,7 +18,6 @@ Every figure is the accuracy on 1,200 other definitions, 100 of each kind; guess
 from __future__ import annotations
 
 import argparse
-import lzma
 import sys
 import time
 from collections.abc import Iterator
@@ -26,8 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import printing
-from minilm import EXTRAS, model
+import programs
+from minilm import EXTRAS, model, tqdm
+from programs import at_least_one, number_in
+from text_data import wordnet
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -38,14 +39,10 @@ try:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from tqdm import tqdm
-except ModuleNotFoundError as error:
-    sys.exit(f"{'tqdm' if error.name == 'tqdm' else 'scikit-learn'} is missing: {EXTRAS}")
+except ModuleNotFoundError:
+    sys.exit(f"scikit-learn is missing: {EXTRAS}")
 
-DATA = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
-KINDS = str.split(
-    "act animal artifact body communication event feeling food location person plant substance"
-)
+KINDS = sorted({kind for kind, _, _ in wordnet()})
 EACH, TEST, VALIDATION = 400, 100, 50  # definitions of a kind: all, to test, to choose settings
 METHODS = ("words", "linear probe", "fine-tuning")
 # Chosen by `--validation`, which scores on other definitions than the test.
@@ -68,11 +65,8 @@ class Definitions(NamedTuple):
 
 def read() -> dict[str, list[tuple[str, str]]]:
     """The (word, definition) pairs of each kind, in random order."""
-    found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KINDS}
-    for line in lzma.decompress(DATA.read_bytes()).decode().splitlines():
-        kind, word, definition = line.split("\t")
-        found[kind].append((word, definition))
-    return found
+    nouns = wordnet()
+    return {kind: [(word, text) for k, word, text in nouns if k == kind] for kind in KINDS}
 
 
 def part(rows_of_kind: Any) -> Definitions:
@@ -95,10 +89,6 @@ def few(labels: int, seed: int) -> Definitions:
 
 
 # The three ways
-
-
-def accuracy(found: np.ndarray, test: Definitions) -> float:
-    return float((found == test.kinds).mean())
 
 
 def by_words(learn: Definitions, test: Definitions) -> np.ndarray:
@@ -235,20 +225,18 @@ def draw(runs: dict[tuple[int, int], Run], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    most = number_in(1, EACH - TEST - VALIDATION, int)
     definitions = "definitions of each kind to learn from (default: 8 16 64)"
     settings = "score on the definitions by which the settings were chosen"
     add = parser.add_argument
-    add("--labels", type=int, nargs="+", default=[8, 16, 64], metavar="N", help=definitions)
-    add("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    add("--labels", type=most, nargs="+", default=[8, 16, 64], metavar="N", help=definitions)
+    add("--seeds", type=at_least_one, default=3, metavar="N", help="runs of each (default: 3)")
     add("--short", action="store_true", help="a trial, the same as --labels 8 --seeds 1")
     add("--validation", action="store_true", help=settings)
     add("--out", type=Path, default=Path("runs/few_shot"), metavar="FOLDER")
     args = parser.parse_args()
     if args.short:
         args.labels, args.seeds = [8], 1
-    most = EACH - TEST - VALIDATION
-    if not all(1 <= n <= most for n in args.labels) or args.seeds < 1:
-        parser.error(f"--labels are 1 to {most}, --seeds 1 or more")
 
     began = time.perf_counter()
     test = held_out(args.validation)
@@ -275,8 +263,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the runs above are whole")
+    programs.run(main, lambda: "stopped; the runs above are whole")

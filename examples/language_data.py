@@ -190,11 +190,10 @@ def sample(spans: Sequence[Span], most: int) -> Iterator[str]:
 def characters_of(parts: Parts) -> list[str] | None:
     """The kinds of characters of a text, or None if they are too many."""
     found: set[str] = set()
-    for spans in parts:
-        for text, _, _ in pieces(spans):
-            found.update(text)
-            if len(found) > MOST_CHARACTERS:
-                return None
+    for text, _, _ in pieces([*parts.training, *parts.held_out]):
+        found.update(text)
+        if len(found) > MOST_CHARACTERS:
+            return None
     return sorted(found)
 
 
@@ -239,9 +238,8 @@ def unknown_in(tokenizer: Any, text: Iterable[str]) -> str:
 def check_tokens(tokenizer: Any, parts: Parts) -> None:
     """ValueError for characters without a token: a loss without them is not that of the text."""
     counts: Counter[str] = Counter()
-    for spans in parts:
-        for text, _, _ in pieces(spans):
-            counts.update(text)
+    for text, _, _ in pieces([*parts.training, *parts.held_out]):
+        counts.update(text)
     missing = sorted(unknown_in(tokenizer, counts), key=lambda sign: -counts[sign])
     if missing:
         number = sum(counts[sign] for sign in missing)

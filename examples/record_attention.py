@@ -16,11 +16,12 @@ import argparse
 import base64
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
+import programs
 import stress_data
 import text_data
 from train_encoder import StressTagger, batches, loss_of, predict
@@ -31,6 +32,7 @@ from tinyattn import nn
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "docs" / "_static"
+# All of them held out.
 WORDS = ["historic", "history", "democrat", "democracy", "democratic", "original"]
 FILM = WORDS[0]  # the word whose attention is kept during training
 DICTIONARY = "CMU Pronouncing Dictionary (licence: examples/data/CMUDICT_LICENSE)"
@@ -56,12 +58,16 @@ def look(model: Any, words: stress_data.Words) -> list[dict]:
     ]
 
 
-def write_script(name: str, value: object, source: str) -> int:
+def write(name: str, text: str) -> None:
+    (STATIC / name).write_text(f"{text}\n", "utf-8")
+    print(f"{name}: {(STATIC / name).stat().st_size:,} bytes")
+
+
+def write_script(name: str, value: object, source: str) -> None:
     """Write a value as a script, because a page that is opened as a file can read no other file."""
-    path = STATIC / f"encoder_{name}.js"
-    text = f"const encoder{name.title()} = {json.dumps(value, separators=(',', ':'))};\n"
-    path.write_text(f"// {source}, written by examples/record_attention.py\n{text}", "utf-8")
-    return path.stat().st_size
+    text = f"const encoder{name.title()} = {json.dumps(value, separators=(',', ':'))};"
+    origin = f"// {source}, written by examples/record_attention.py"
+    write(f"encoder_{name}.js", f"{origin}\n{text}")
 
 
 def weights_of(model: nn.Module, heads: int) -> dict:
@@ -90,27 +96,21 @@ def words_to_type() -> dict:
     code = {symbol: chr(48 + i) for i, symbol in enumerate(symbols)}
     held_out = sorted(filter(stress_data.in_test, entries))
     used = set(re.findall("[a-z]+", " ".join(text_data.definitions()[0]).lower()))
-    lists = {"heldOut": held_out, "training": sorted(used & entries.keys() - set(held_out))}
-    lines = {
-        name: "".join(
-            f"\n{word} " + "".join(code[phoneme] for phoneme in entries[word]) for word in words
-        )
-        + "\n"
-        for name, words in lists.items()
-    }
-    return {"symbols": symbols, **lines}
+
+    def lines(words: list[str]) -> str:
+        found = (f"\n{word} {''.join(code[symbol] for symbol in entries[word])}" for word in words)
+        return "".join(found) + "\n"
+
+    training = sorted(used & entries.keys() - set(held_out))
+    return {"symbols": symbols, "heldOut": lines(held_out), "training": lines(training)}
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     args = SETTINGS
     args.out.mkdir(parents=True, exist_ok=True)
     training, test = stress_data.load()
     shown = stress_data.encode_words(WORDS)
-    if not all(map(stress_data.in_test, WORDS)):
-        raise ValueError("a word that is shown must be held out")
     some = np.random.default_rng(args.seed).permutation(len(test.words))[:500]
     ta.manual_seed(args.seed)
     run = Run(StressTagger(args), args)
@@ -122,10 +122,8 @@ def main() -> None:
         film.append({"step": len(run.losses), "loss": round(loss.item(), 4), **seen})
         return loss
 
-    for rows in run.steps(batches(training.lengths, args.batch_size, args.seed), held_out):
-        loss, logits, targets = loss_of(run.model, training, rows)
-        number = int((targets != stress_data.IGNORE).sum())
-        run.learn(loss, stress_data.score(logits.argmax(-1).numpy(), targets)[0], number)
+    drawn = batches(training.lengths, args.batch_size, args.seed)
+    run.train(drawn, partial(loss_of, run.model, training), held_out)
 
     # The model that is shown is the one whose parameters are kept, and these are float16.
     run.model.half().float()
@@ -136,16 +134,12 @@ def main() -> None:
     words = [
         {
             "word": word,
-            "phonemes": [stress_data.PHONEMES[i] for i in ids if i],
-            "truth": truth,
+            "phonemes": [stress_data.PHONEMES[i] for i in ids[:length]],
+            "truth": truth[:length].tolist(),
             **seen,
         }
-        for word, ids, truth, seen in zip(
-            WORDS, shown.ids, shown.targets.tolist(), look(run.model, shown), strict=True
-        )
+        for word, ids, truth, length, seen in zip(*shown, look(run.model, shown), strict=True)
     ]
-    for word in words:
-        word["truth"] = word["truth"][: len(word["phonemes"])]
     record = {
         "steps": args.steps,
         "vowels_right": round(right[0], 4),
@@ -154,19 +148,11 @@ def main() -> None:
         "words": words,
         "film": {"word": FILM, "frames": film},
     }
-    path = STATIC / "encoder_attention.json"
-    path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
-    sizes = {
-        "attention": path.stat().st_size,
-        "weights": write_script(
-            "weights", weights_of(run.model, args.heads), "Parameters of an encoder"
-        ),
-        "words": write_script("words", words_to_type(), DICTIONARY),
-    }
-    print(", ".join(f"{name} {size:,} bytes" for name, size in sizes.items()))
+    write("encoder_attention.json", json.dumps(record, separators=(",", ":")))
+    write_script("weights", weights_of(run.model, args.heads), "Parameters of an encoder")
+    write_script("words", words_to_type(), DICTIONARY)
     print(f"{right[0]:.1%} of vowels, {right[1]:.1%} of words right")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

@@ -8,6 +8,7 @@ the target: START, at most 16 phonemes, STOP.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ LETTERS = "-abcdefghijklmnopqrstuvwxyz"  # the index is the id; 0 is padding
 SYMBOLS = [*PHONEMES, "<start>", "<stop>"]
 START, STOP = len(PHONEMES), len(PHONEMES) + 1
 
-_LETTER_ID = {letter: index for index, letter in enumerate(LETTERS)}
 _SOUND_ID = {phoneme: index for index, phoneme in enumerate(SYMBOLS)}
 
 
@@ -37,7 +37,7 @@ def encode_letters(words: Sequence[str]) -> np.ndarray:
     for row, word in zip(letters, words, strict=True):
         if not word or not set(word) <= set(LETTERS[1:]) or len(word) > MAX_LENGTH:
             raise ValueError(f"{word!r} is not a word of 1 to {MAX_LENGTH} letters a to z")
-        row[: len(word)] = [_LETTER_ID[letter] for letter in word]
+        row[: len(word)] = [LETTERS.index(letter) for letter in word]
     return letters
 
 
@@ -66,13 +66,8 @@ def load() -> tuple[Pairs, Pairs]:
 
 def phonemes_of(ids: Sequence[int]) -> list[str]:
     """The phonemes between START and STOP."""
-    found = []
-    for i in ids:
-        if i == STOP:
-            break
-        if i not in (START, PAD):
-            found.append(SYMBOLS[i])
-    return found
+    until_stop = takewhile(lambda i: i != STOP, ids)
+    return [SYMBOLS[i] for i in until_stop if i not in (START, PAD)]
 
 
 def distance(a: Sequence[str], b: Sequence[str]) -> int:

@@ -14,25 +14,23 @@ the letters that it comes from: that is cross-attention's work.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
 import sound_data
 import stress_data
+from programs import complaints
 from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
 from stress_data import MAX_LENGTH, PAD
 from train_encoder import batches
-from training import VALIDATIONS, argument_parser, complain, run_program, start
+from training import VALIDATIONS, argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, viz
 from tinyattn.models import generate
-from tinyattn.training.distributed import get_rank
 
 # All of them held out. How attention to the letters of the first one emerges is drawn.
 SHOWN = ["nightingale", "laughter", "pneumonia", "nation", "castle", "beautiful"]
@@ -214,23 +212,16 @@ def main() -> None:
     args, model = run.args, run.model
     run.curve = "training, with label smoothing"
     if args.predict:
-        if get_rank():
-            return
         words = [word.lower() for word in args.predict]
-        try:
+        with complaints():
             show(model, words)
-        except ValueError as error:
-            complain(error)
         if not args.no_cross_attention:
             draw(model, words, args.out / "said.png")
             print(f"which letters it attends to: {args.out / 'said.png'}")
         return
 
-    began = time.perf_counter()
     training, test = sound_data.load()
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
-          f"{args.batch_size} words; {len(training.words):,} words to learn from, "
-          f"{len(test.words):,} held out")  # fmt: skip
+    run.introduce(len(training.words), len(test.words), "words")
     shown = sound_data.encode(SHOWN)
     some = np.random.default_rng(args.seed).permutation(len(test.words))[:250]
 
@@ -238,16 +229,14 @@ def main() -> None:
         if not args.no_cross_attention:
             number, length = (shown.sounds[0] != PAD).sum() - 1, shown.lengths[0]
             weights = cross_attention(model, shown.letters[0, :length], shown.sounds[0, :number])
-            model.history[len(run.held_out), :number, :length] = ta.tensor(
-                weights, device=args.device
-            )
+            now = np.s_[len(run.held_out), :number, :length]
+            model.history[now] = ta.tensor(weights, device=args.device)
         return loss_of(model, test, some)[0]
 
     # The words of a batch are alike in the number of letters, then in that of sounds.
     lengths = training.lengths * training.sounds.shape[1] + (training.sounds != PAD).sum(axis=1) - 1
-    for rows in run.steps(batches(lengths, args.batch_size, args.seed), held_out):
-        loss, accuracy, number = loss_of(model, training, rows, SMOOTHING)
-        run.learn(loss, accuracy, number)
+    drawn = batches(lengths, args.batch_size, args.seed)
+    run.train(drawn, lambda rows: loss_of(model, training, rows, SMOOTHING), held_out)
 
     if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
         whole = len(test.words)
@@ -275,10 +264,8 @@ def main() -> None:
         draw(model, SHOWN, args.out / "attention.png")
         steps = [step for step, _ in run.held_out]
         draw_history(model, shown, steps, args.out / "attention_history.png")
-    print(f"\n{time.perf_counter() - began:.0f} seconds; pictures and the trained model are in "
-          f"{args.out}")  # fmt: skip
+    run.end("pictures")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
     run_program(main)

@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import printing
+import programs
+from programs import number_in
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
 
 try:
@@ -72,13 +73,12 @@ def fit_and_score(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Baselines of the stress task.")
-    parser.add_argument("--words", type=int, help="training words (default: all)")
-    parser.add_argument("--radius", type=int, nargs="+", default=[2, 8], help="window half-widths")
+    from_100, from_0 = number_in(100, 10**6, int), number_in(0, 100, int)
+    parser.add_argument("--words", type=from_100, help="training words (default: all)")
+    parser.add_argument("--radius", type=from_0, nargs="+", default=[2, 8], help="half-widths")
     parser.add_argument("--mlp", action="store_true", help="also a small neural network")
     parser.add_argument("--seed", type=int, default=0, help="of the words taken and of the network")
     args = parser.parse_args()
-    if (args.words is not None and args.words < 100) or min(args.radius) < 0:
-        parser.error("--words must be 100 or more, --radius 0 or more")
 
     full, test = load()
     chosen = np.random.default_rng(args.seed).permutation(len(full.words))[: args.words]
@@ -88,34 +88,24 @@ def main() -> None:
     def report(name: str, accuracy: Callable[[], tuple[float, float]]) -> None:
         start = time.perf_counter()
         vowels, words = accuracy()
-        seconds = time.perf_counter() - start
-        print(f"{name:<44}{vowels:>8.1%}{words:>8.1%}{seconds:>9.1f}")
+        print(f"{name:<44}{vowels:>8.1%}{words:>8.1%}{time.perf_counter() - start:>9.1f}")
 
     print(f"train on {len(train.words):,} words, test on {len(test.words):,}")
     print(f"{'model':<44}{'vowels':>8}{'words':>8}{'seconds':>9}")
-    report("majority stress of the vowel", lambda: majority_baseline(train, test))
+    report("majority stress of the vowel", partial(majority_baseline, train, test))
     linear = LogisticRegression(max_iter=1000)
-    report(
-        "logistic regression, vowel + bag of phonemes",
-        lambda: fit_and_score(linear, bag_features, train, test),
-    )
-    for radius in args.radius:
-        features = partial(window_features, radius=radius)
-        report(
-            f"logistic regression, window of +-{radius}",
-            partial(fit_and_score, linear, features, train, test),
-        )
+    bag = partial(fit_and_score, linear, bag_features, train, test)
+    report("logistic regression, vowel + bag of phonemes", bag)
+    models: list[tuple[str, Any, int]] = [("logistic regression", linear, r) for r in args.radius]
     if args.mlp:
-        radius = max(args.radius)
         options: dict[str, Any] = {"batch_size": 512}  # stubs say that it is a text
         network = MLPClassifier((64,), early_stopping=True, random_state=args.seed, **options)
+        models.append(("one hidden layer of 64", network, max(args.radius)))
+    for name, model, radius in models:
         features = partial(window_features, radius=radius)
-        report(
-            f"one hidden layer of 64, window of +-{radius}",
-            partial(fit_and_score, network, features, train, test),
-        )
+        window = partial(fit_and_score, model, features, train, test)
+        report(f"{name}, window of +-{radius}", window)
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

@@ -28,8 +28,9 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
-import printing
+import programs
 from chat import ADVICE, SHA256, weights
+from programs import at_least_one, number_in
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -115,7 +116,7 @@ def below(model: ta.models.CausalLM, ids: np.ndarray) -> np.ndarray:
     return x.numpy()
 
 
-def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray) -> ta.Tensor:
+def mean_loss(model: Any, hidden: np.ndarray, targets: np.ndarray) -> ta.Tensor:
     """The loss of the layers above. The head, the largest matrix, computes scores only where there
     is a target, and nothing is computed behind the last one of the batch."""
     learned = targets != IGNORE
@@ -123,8 +124,7 @@ def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray
     x = ta.tensor(hidden[:, :length])
     for layer in halves(model)[1]:
         x = layer(x, is_causal=True)
-    norm: Any = model.encoder.norm  # a CausalLM has one
-    x = norm(x)[learned[:, :length]]
+    x = model.encoder.norm(x)[learned[:, :length]]
     return F.cross_entropy(model.scores(x), targets[learned])
 
 
@@ -189,13 +189,12 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=90, help="batches to learn from")
-    parser.add_argument("--mix", type=int, default=1, help="pieces of general text in a batch")
-    parser.add_argument("--out", type=Path, help="a folder for the adapter, which PEFT reads too")
-    parser.add_argument("--short", action="store_true", help="two steps")
+    add = parser.add_argument
+    add("--steps", type=at_least_one, default=90, help="batches to learn from")
+    add("--mix", type=number_in(0, 1000, int), default=1, help="pieces of general text in a batch")
+    add("--out", type=Path, help="a folder for the adapter, which PEFT reads too")
+    add("--short", action="store_true", help="two steps")
     options = parser.parse_args(arguments)
-    if options.steps < 1 or options.mix < 0:
-        parser.error("--steps is 1 or more, and --mix is 0 or more")
     path = weights()
     if path is None or importlib.util.find_spec("tokenizers") is None:
         sys.exit(f"examples/teach_facts.py {ADVICE}")
@@ -218,5 +217,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
-    main()
+    programs.run(main)

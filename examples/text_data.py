@@ -9,7 +9,7 @@ import lzma
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,6 @@ import numpy as np
 
 WORDNET = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 PAD, UNKNOWN = 0, 1  # the ids of what is no word of the vocabulary
-SPECIAL = ["<pad>", "<unknown>"]
 LEAST = 10  # texts of a label, so that each part has one
 
 
@@ -32,11 +31,16 @@ class Texts(NamedTuple):
 # Files
 
 
-def definitions() -> tuple[list[str], list[str]]:
-    """4,800 definitions of WordNet, and of which of twelve kinds each thing is."""
+def wordnet() -> list[list[str]]:
+    """4,800 nouns of WordNet: which of twelve kinds of things, the word, its definition."""
     lines = lzma.decompress(WORDNET.read_bytes()).decode("utf-8").splitlines()
-    kinds, _, texts = zip(*(line.split("\t") for line in lines), strict=True)
-    return list(texts), list(kinds)
+    return [line.split("\t") for line in lines]
+
+
+def definitions() -> tuple[list[str], list[str]]:
+    """The definitions, and the kind of each."""
+    kinds, _, texts = map(list, zip(*wordnet(), strict=True))
+    return texts, kinds
 
 
 def read_csv(
@@ -56,6 +60,7 @@ def read_csv(
     A row without a text or a label is left out, and one printed line counts them. ValueError says
     what is wrong with a file, and in which line.
     """
+    text, label = (None if name is None else plain_name(name) for name in (text, label))
     content = decoded(path, encoding)
     excel = re.match('"?sep=(.)"?(\r\n?|\n)', content, re.IGNORECASE)  # Excel's own first line
     if excel:
@@ -71,14 +76,14 @@ def read_csv(
     if text is None or label is None:
         text, label = chosen(path, names, [row for _, row in rows], text, label)
     for column in (text, label):
-        if names.count(plain_name(column)) != 1:
+        if names.count(column) != 1:
             problem = "two columns" if column in names else "no column"
             raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
-    places = [names.index(plain_name(column)) for column in (text, label)]
-    if places[0] == places[1]:
+    if text == label:
         raise ValueError(
             f"--text and --label name the same column twice, {text!r}; {path} has {names}"
         )
+    places = names.index(text), names.index(label)
     texts, labels, empty = [], [], []
     for line, row in rows:
         if len(row) != len(names):
@@ -93,8 +98,8 @@ def read_csv(
         else:
             empty.append(line)
     if empty:
-        number = "1 row without" if len(empty) == 1 else f"{len(empty):,} rows without"
-        print(f"{path}: {number} a text or a label left out, the first in line {empty[0]}")
+        print(f"{path}: rows without a text or a label are left out; they are {len(empty):,} of "
+              f"{len(rows):,}, the first in line {empty[0]}")  # fmt: skip
     return texts, labels
 
 
@@ -108,16 +113,13 @@ def chosen(
     """The column of the texts and that of the labels, where one or both are not given: those that
     are named text and label, or the two of a file that has no others. If neither is named so, the
     labels are in the column with fewer different values."""
-    given = {plain_name(name) for name in (text, label) if name is not None}
-    by_name = {name.lower(): name for name in names if name not in given}
+    by_name = {name.lower(): name for name in names if name not in (text, label)}
     text, label = text or by_name.get("text"), label or by_name.get("label")
-    if len(names) == 2 and text is None and label is None:
+    if len(names) == 2:
         different = [len({row[i] for row in rows if len(row) == 2}) for i in (0, 1)]
-        text, label = names if different[0] >= different[1] else names[::-1]
-    elif len(names) == 2:
-        known = plain_name(text or label or "")
-        other = next((name for name in names if name != known), known)
-        text, label = text or other, label or other
+        ordered = names if different[0] >= different[1] else names[::-1]
+        rest = [name for name in ordered if name not in (text, label)] or names
+        text, label = text or rest[0], label or rest[-1]
     if text is None or label is None:
         raise ValueError(
             "name the column of the texts with --text and that of the labels with --label; "
@@ -147,12 +149,14 @@ def decoded(path: Path, encoding: str | None = None) -> str:
         text = content.decode("latin-1" if encoding == "utf-8" and b"\0" in content else encoding)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode(encoding, "replace")
-        problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
-        if encoding != "utf-8":
-            raise ValueError(problem) from None
         raise ValueError(
-            f'{problem}; save it as UTF-8 (in Excel: "CSV UTF-8"), or choose the --encoding in '
-            f"which its words can be read: {readings(content, error.start)}"
+            f"{path}, line {line_after(before)}: it is not {encoding.upper()}; save it as UTF-8 "
+            '(in Excel: "CSV UTF-8"), or choose the --encoding in which its words can be read: '
+            + readings(content, error.start)
+        ) from None
+    except LookupError:
+        raise ValueError(
+            f"--encoding {encoding}: it must be one that Python has, such as gb18030 or utf-16-le"
         ) from None
     if "\0" in text:
         advice = 'save it as text in UTF-8 (in Excel: "CSV UTF-8")'
@@ -189,7 +193,7 @@ def line_after(text: str) -> int:
 def separator_of(content: str, text: str | None, label: str | None) -> str:
     """The sign that divides the first line so that the columns that are named are there (text and
     label, if none is); else the most frequent one."""
-    wanted = {plain_name(name) for name in (text, label) if name is not None} or {"text", "label"}
+    wanted = {text, label} - {None} or {"text", "label"}
     first = next((line for line in content.splitlines() if line.strip()), "")
     for sign in ",;\t|":
         if wanted <= {plain_name(name) for name in next(csv.reader([first], delimiter=sign))}:
@@ -221,12 +225,11 @@ def records(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]
     return rows
 
 
-def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+def warnings(texts: Sequence[str], labels: Sequence[str]) -> Iterator[str]:
     """A line for each thing that can be read and learned, and is probably a mistake."""
-    found = []
     different = len({plain(text) for text in texts})
     if repeated := len(texts) - different:
-        found.append(
+        yield (
             f"warning: of {len(texts):,} texts only {different:,} are different. A repeated text "
             f"can be learned and tested too, so the test is too good: remove the {repeated:,} "
             "repeated"
@@ -236,11 +239,10 @@ def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
         kinds.setdefault(plain(name), []).append(name)
     if same := [names for names in kinds.values() if len(names) > 1]:
         groups = "; ".join(", ".join(map(repr, names)) for names in same[:5])
-        found.append(
+        yield (
             f"warning: some labels differ only in case or spaces, and count as different labels: "
             f"{groups}{'; ...' * (len(same) > 5)}"
         )
-    return found
 
 
 def plain(text: str) -> str:
@@ -340,7 +342,7 @@ class Vocabulary:
         """The words that occur `least` times, and of these the `most` frequent."""
         counts = Counter(word for text in texts for word in tokens(text))
         frequent = [word for word, count in counts.most_common(most) if count >= least]
-        return cls([*SPECIAL, *frequent])
+        return cls(["<pad>", "<unknown>", *frequent])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -361,12 +363,9 @@ class Vocabulary:
 def split(labels: np.ndarray, seed: int) -> list[np.ndarray]:
     """Which texts to learn from, to choose with, and to test: 8, 1 and 1 of ten of each label."""
     rng = np.random.default_rng(seed)
-    parts: list[list[np.ndarray]] = [[], [], []]
+    parts = []
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
         tenth = len(rows) // 10
-        for part, chosen in zip(
-            parts, (rows[2 * tenth :], rows[:tenth], rows[tenth : 2 * tenth]), strict=True
-        ):
-            part.append(chosen)
-    return [rng.permutation(np.concatenate(part)) for part in parts]
+        parts.append((rows[2 * tenth :], rows[:tenth], rows[tenth : 2 * tenth]))
+    return [rng.permutation(np.concatenate(part)) for part in zip(*parts, strict=True)]

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
@@ -89,34 +87,19 @@ def batches(
             yield images[rows] + noise, digits[rows]
 
 
-def draw(model: Any, images: np.ndarray, digits: np.ndarray, out: Path) -> None:
-    """Some images, and beside each what the heads of the last layer look at in it."""
-    with ta.no_grad():
-        read = (
-            model.eval()(ta.tensor(images, device=model.output.weight.device)).argmax(-1).tolist()
-        )
-    weights = model.encoder.layers[-1].self_attn.attention_weights.cpu().numpy()  # (B, H, 16, 16)
+def draw(weights: np.ndarray, images: np.ndarray, names: list[str], path: Path) -> None:
+    """Images (B, 8, 8), and beside each what heads look at in it: weights (B, H, 16, 16)."""
     looked_at = weights.mean(axis=2)  # over the patches that look: (B, H, 16)
     looked_at /= looked_at.max(axis=-1, keepdims=True)  # else 1/16 of a scale from 0 to 1
     looked_at = looked_at.reshape(*looked_at.shape[:2], 4, 4).repeat(2, axis=-1).repeat(2, axis=-2)
     panels = np.concatenate([images[:, None], looked_at], axis=1)  # (B, 1 + H, 8, 8)
     heads = [f"head {head}" for head in range(1, panels.shape[1])]
-    titles = [
-        title
-        for digit, guess in zip(digits, read, strict=True)
-        for title in [f"a {digit}, read as {guess}", *heads]
-    ]
+    titles = [title for name in names for title in [name, *heads]]
     figure = viz.show_heatmaps(
-        panels,
-        xlabel="",
-        ylabel="",
-        titles=titles,
-        xticks=[],
-        yticks=[],
+        panels, "", "", titles, xticks=[], yticks=[], figsize=(10, 6.3),
         zlabel="pixel, or weight divided by the largest of its head",
-        figsize=(10, 6.3),
-    )
-    figure.savefig(out / "attention.png", dpi=120)
+    )  # fmt: skip
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
@@ -127,20 +110,17 @@ def main() -> None:
     run = start(parser, VisionTransformer)
     args, model = run.args, run.model
 
-    began = time.perf_counter()
     images, digits, test_images, test_digits = load()
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
-          f"{args.batch_size}; {len(digits):,} images to learn from, {TEST} held out")  # fmt: skip
+    run.introduce(len(digits), TEST, "images")
 
-    def held_out() -> ta.Tensor:
-        return F.cross_entropy(model(ta.tensor(test_images, device=args.device)), test_digits)
+    def loss_of(batch: tuple[np.ndarray, np.ndarray]) -> tuple[ta.Tensor, float, int]:
+        pixels, targets = batch
+        logits = model(ta.tensor(pixels, device=args.device))  # (B, 10)
+        right = logits.argmax(-1).cpu().numpy() == targets
+        return F.cross_entropy(logits, targets), float(right.mean()), len(targets)
 
     drawn = batches(images, digits, args.batch_size, args.seed)
-    for noisy, targets in run.steps(drawn, held_out):
-        logits = model(ta.tensor(noisy, device=args.device))  # (B, 10)
-        loss = F.cross_entropy(logits, targets)
-        right = logits.argmax(-1).cpu().numpy() == targets
-        run.learn(loss, float(right.mean()), len(targets))
+    run.train(drawn, loss_of, lambda: loss_of((test_images, test_digits))[0])
 
     with ta.no_grad():
         read = model.eval()(ta.tensor(test_images, device=args.device)).argmax(-1).cpu().numpy()
@@ -153,11 +133,11 @@ def main() -> None:
         wrong = int((guess != test_digits).sum())
         print(f"{name:<28}{1 - wrong / TEST:>8.1%}{wrong:>8}")
     shown = [int(np.flatnonzero(test_digits == digit)[0]) for digit in (2, 4, 6)]
-    draw(model, test_images[shown], test_digits[shown], args.out)
-    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png and the trained "
-          f"encoder are in {args.out}")  # fmt: skip
+    names = [f"a {test_digits[i]}, read as {read[i]}" for i in shown]
+    weights = model.encoder.layers[-1].self_attn.attention_weights.cpu().numpy()[shown]
+    draw(weights, test_images[shown], names, args.out / "attention.png")
+    run.end("loss.png, attention.png")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
     run_program(main)

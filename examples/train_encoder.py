@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import printing
 import stress_data
+from programs import complaints
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
-from training import argument_parser, complain, run_program, start
+from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -111,13 +111,15 @@ def draw(model: Any, words: Words, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def loss_of(model: nn.Module, words: Words, rows: np.ndarray) -> tuple[ta.Tensor, ta.Tensor, Any]:
-    """The loss of some words, with the scores (B, T, 3) and the targets (B, T)."""
+def loss_of(model: nn.Module, words: Words, rows: np.ndarray) -> tuple[ta.Tensor, float, int]:
+    """The loss of some words, the share of vowels that are right, and how many vowels there are."""
     longest = words.lengths[rows].max()
     ids, targets = words.ids[rows, :longest], words.targets[rows, :longest]
     logits = model(ids)
+    vowels_right, _ = score(logits.argmax(-1).cpu().numpy(), targets)
     # Consonants and padding have the target that cross_entropy leaves out.
-    return F.cross_entropy(logits.reshape(-1, 3), targets.reshape(-1)), logits, targets
+    loss = F.cross_entropy(logits.reshape(-1, 3), targets.reshape(-1))
+    return loss, vowels_right, int((targets != IGNORE).sum())
 
 
 def main() -> None:
@@ -129,32 +131,20 @@ def main() -> None:
     run = start(parser, StressTagger)
     args, model = run.args, run.model
     if args.predict:
-        if get_rank():
-            return
-        try:
+        with complaints():
             words = stress_data.encode_words(args.predict)
-        except ValueError as error:
-            complain(error)
         show(model, words)
         draw(model, words, args.out / "attention.png")
         return
 
-    began = time.perf_counter()
     training, test = stress_data.load()
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
-          f"{args.batch_size} words; {len(training.words):,} words to learn from, "
-          f"{len(test.words):,} held out")  # fmt: skip
+    run.introduce(len(training.words), len(test.words), "words")
     shown = stress_data.encode_words(SHOWN)
     if not run.losses and get_rank() == 0:
         draw(model, shown, args.out / "attention_before.png")
     some = np.random.default_rng(args.seed).permutation(len(test.words))[:500]
-    for rows in run.steps(
-        batches(training.lengths, args.batch_size, args.seed), lambda: loss_of(model, test, some)[0]
-    ):
-        loss, logits, targets = loss_of(model, training, rows)
-        number = int((targets != IGNORE).sum())
-        accuracy, _ = score(logits.argmax(-1).cpu().numpy(), targets)
-        run.learn(loss, accuracy, number)
+    drawn = batches(training.lengths, args.batch_size, args.seed)
+    run.train(drawn, partial(loss_of, model, training), lambda: loss_of(model, test, some)[0])
 
     print(f"\n{'on held-out words':<36}{'vowels right':>14}{'words right':>14}")
     for name, (vowels, whole) in {
@@ -165,10 +155,8 @@ def main() -> None:
     print("more baselines: python examples/stress_baselines.py\n")
     show(model, shown)
     draw(model, shown, args.out / "attention.png")
-    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention_before.png, "
-          f"attention.png and the trained encoder are in {args.out}")  # fmt: skip
+    run.end("loss.png, attention_before.png, attention.png")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
     run_program(main)

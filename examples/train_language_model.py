@@ -21,7 +21,6 @@ import argparse
 import ast
 import copy
 import hashlib
-import io
 import math
 import shutil
 import sys
@@ -36,19 +35,20 @@ from typing import Any
 
 import language_data as data
 import numpy as np
-import printing
-from chat import number_in
+import programs
+from programs import at_least_one, complaints, number_in
 from training import (
     Run,
-    at_least_one,
+    check_batch,
     checkpoint_of,
-    complain,
+    go_on,
     how_to_go_on,
     part_of,
     refuse_lost_run,
     resumed,
     run_program,
     settings_of,
+    tqdm,
 )
 
 import tinyattn as ta
@@ -59,17 +59,7 @@ from tinyattn.models import CausalLM
 from tinyattn.models.settings import read_json
 from tinyattn.models.tokenizer_files import read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
-from tinyattn.training.distributed import (
-    DistributedDataParallel,
-    all_reduce,
-    get_rank,
-    get_world_size,
-)
-
-try:
-    from tqdm import tqdm
-except ModuleNotFoundError:
-    sys.exit('tqdm is missing: pip install -e ".[examples,text]"')
+from tinyattn.training.distributed import DistributedDataParallel, all_reduce, get_rank
 
 # layers, heads, width, ids of a window, windows of a batch, highest learning rate
 SIZES = {
@@ -87,7 +77,6 @@ MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
 MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
 COUNTED = 1_200_000  # ids that n-grams are counted in, because counting takes memory
 ADAPTED = ("W_q", "W_v", "w_2")  # the matrices that get a LoRA
-BYTES = 256  # which byte-level BPE begins with
 FUNCTIONS = 200
 
 
@@ -98,9 +87,8 @@ def options() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     whole: Any = {"type": at_least_one, "metavar": "N"}
-    from_0 = partial(number_in, 0, closed=True)
     add("texts", nargs="*", metavar="FILE", help="files or folders")
-    add("--minutes", type=number_in(0, 1e6), default=5.0, help="of training (%(default)s)")
+    add("--minutes", type=number_in(0.001, 1e6), default=5.0, help="of training (%(default)s)")
     add("--steps", help="so many instead; they are then the same on each run", **whole)
     add("--short", action="store_true", help="a trial of 20 steps of a tiny model")
     add("--size", choices=SIZES, default="small", help="(%(default)s)")
@@ -108,12 +96,13 @@ def options() -> argparse.ArgumentParser:
         add(f"--{name}", help="that of --size, if it is not given", **whole)
     add("--lr", type=number_in(0, 10), help="highest learning rate")
     add("--kind", choices=KINDS, help=f"({KINDS[0]})")
-    add("--dropout", type=from_0(0.99), default=0.0, metavar="P", help="(%(default)s)")
+    add("--dropout", type=number_in(0, 0.99), default=0.0, metavar="P", help="(%(default)s)")
     add("--accumulate", default=1, help="parts of a batch, which need less memory", **whole)
-    add("--weight-decay", type=from_0(10), default=0.1, help="(%(default)s)")
+    add("--weight-decay", type=number_in(0, 10), default=0.1, help="(%(default)s)")
     add("--patience", default=5, help="held-out losses without a lower one (%(default)s)", **whole)
     add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
-    add("--words", default=1024, help="kinds of tokens of bpe (%(default)s)", **whole)
+    pieces = number_in(257, 10**6, int)  # because byte-level BPE begins with the 256 bytes
+    add("--words", type=pieces, default=1024, metavar="N", help="tokens of bpe (%(default)s)")
     add("--from", dest="start", metavar="FOLDER", help="go on with this model")
     add("--lora", help="learn a correction of this rank alone", **whole)
     add("--seed", type=int, default=0, help="(%(default)s)")
@@ -121,8 +110,8 @@ def options() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="go on with the run in --out")
     add("--overwrite", action="store_true", help="begin anew where --out has a run already")
     add("--sample", metavar="TEXT", help="let the model in --out go on with a text; train nothing")
-    add("--temperature", type=from_0(100), default=0.8, help="(%(default)s)")
-    add("--top-p", type=number_in(0, 1), help="draw from the likeliest tokens")
+    add("--temperature", type=number_in(0, 100), default=0.8, help="(%(default)s)")
+    add("--top-p", type=number_in(0.001, 1), help="draw from the likeliest tokens")
     add("--length", default=500, help="tokens of a sample (%(default)s)", **whole)
     return parser
 
@@ -182,7 +171,12 @@ def model_and_text(
         all_reduce(0)  # the others wait for the files
         training, held_out = read_text(folder, parts)
         all_reduce(0)  # all have them, before the first may take them away
-        check_length(args, (training, held_out))
+        for name, part in {"text": training, "held-out part": held_out}.items():
+            if len(part.ids) <= args.context:
+                raise ValueError(
+                    f"the {name} is too short: it has {len(part.ids):,} tokens, and a window has "
+                    f"{args.context + 1}; give more text, or a smaller --context"
+                )
     except ValueError:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
@@ -206,15 +200,6 @@ def folder_of_ids(args: argparse.Namespace) -> Path:
     made_of = repr((args.digest, args.tokens, args.words, args.start)).encode()
     folder: Path = args.out / "ids" / hashlib.sha256(made_of).hexdigest()[:12]
     return folder
-
-
-def check_length(args: argparse.Namespace, texts: Sequence[data.Encoded]) -> None:
-    for name, part in zip(("text", "held-out part"), texts, strict=True):
-        if len(part.ids) <= args.context:
-            raise ValueError(
-                f"the {name} is too short: it has {len(part.ids):,} tokens, and a window has "
-                f"{args.context + 1}; give more text, or a smaller --context"
-            )
 
 
 def read_text(folder: Path, parts: data.Parts) -> list[data.Encoded]:
@@ -267,57 +252,52 @@ def memory() -> str:
         import resource
     except ModuleNotFoundError:  # on Windows
         return ""
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
-    return f", {size / 1e6:.0f} MB"
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f", {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6:.0f} MB"
 
 
-def best_of(model: CausalLM, loop: TrainingLoop) -> CausalLM:
-    """The model at its lowest held-out loss, without LoRA."""
-    best = copy.deepcopy(model)
-    if loop.best is not None:
-        best.load_state_dict(loop.best)
-    nn.LoRA.merge_all(best)
-    return best.eval()
-
-
-class Trainer:
+class Trainer(TrainingLoop):
     """The training of a model on the ids of a text."""
 
     def __init__(
         self, args: argparse.Namespace, model: CausalLM, training: data.Encoded,
         held_out: data.Encoded,
     ) -> None:  # fmt: skip
-        self.args, self.model, self.held_out = args, model, held_out
+        self.args, self.model, self.text = args, model, held_out
         self.windows = Windows(training.ids, args.context, args.batch, args.seed)
         groups = optim.decay_groups(model.parameters(), args.weight_decay)
         self.optimizer = optim.AdamW(groups, args.lr, (0.9, 0.99))
         self.parallel = DistributedDataParallel(model)
         parts = {"model": model, "optimizer": self.optimizer}
-        self.loop = TrainingLoop(
-            checkpoint_of(args), parts, settings_of(args), patience=args.patience
-        )
+        super().__init__(checkpoint_of(args.out), parts, settings_of(args), patience=args.patience)
+
+    def best_model(self) -> CausalLM:
+        """The model at its lowest held-out loss, without LoRA."""
+        model = copy.deepcopy(self.model)
+        if self.best is not None:
+            model.load_state_dict(self.best)
+        nn.LoRA.merge_all(model)
+        return model.eval()
 
     @property
     def progress(self) -> float:
         """What is done, from 0 to 1."""
         if self.args.steps is not None:
-            return len(self.loop.losses) / self.args.steps
-        return self.loop.elapsed / (60 * self.args.minutes)
+            return len(self.losses) / self.args.steps
+        return self.elapsed / (60 * self.args.minutes)
 
     def run(self) -> None:
-        args, loop = self.args, self.loop
+        args = self.args
         end = math.inf if args.steps else 60 * args.minutes
-        if not loop.held_out:
+        if not self.held_out:
             self.measure()
-        for step in loop.steps(args.steps or sys.maxsize, end):
+        for step in self.steps(args.steps or sys.maxsize, end):
             self.learn(step)
-            if self.progress * (2 if args.short else MEASURED) >= len(loop.held_out):
+            if self.progress * (2 if args.short else MEASURED) >= len(self.held_out):
                 self.measure()
-        if not loop.is_stopped and loop.held_out[-1][0] < len(loop.losses):
+        if not self.is_stopped and self.held_out[-1][0] < len(self.losses):
             self.measure()
-            loop.save()
+            self.save()
 
     def learn(self, step: int) -> None:
         for group in self.optimizer.param_groups:
@@ -331,43 +311,36 @@ class Trainer:
         )
         optim.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.loop.record(loss)
+        self.record(loss)
 
     def measure(self) -> None:
         """The held-out loss, a line about it, and now and then what the model writes."""
-        loop, args = self.loop, self.args
-        loss = held_out_loss(self.model, self.held_out.ids, args.context, MEASURED_IDS)
-        loop.measured(loss)
+        args, done = self.args, len(self.losses)
+        loss = held_out_loss(self.model, self.text.ids, args.context, MEASURED_IDS)
+        self.measured(loss)
         if get_rank():
             return
-        done = len(loop.losses)
         if not done:  # the run that was in the folder ends here as a whole
-            loop.path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             for old in {*(args.out / "ids").iterdir()} - {folder_of_ids(args)}:
                 shutil.rmtree(old, ignore_errors=True)
-        if not loop.since_best:
-            best_of(self.model, loop).save_pretrained(args.out)
+        if not self.since_best:
+            self.best_model().save_pretrained(args.out)
         if not done:
-            loop.save()  # so that a model has a checkpoint from the beginning
-            Run.saved = loop.path
+            self.save()  # so that a model has a checkpoint from the beginning
+            Run.saved = self.path
             print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
-        speed = done * args.batch * args.context / max(loop.elapsed, 1e-9)
-        best = "" if loop.since_best else ", the best"
-        left = loop.elapsed * (1 / max(self.progress, 1e-9) - 1)
-        print(f"step {done:,}: loss {np.mean(loop.losses[-50:]):.3f}, held out {loss:.3f}, "
-              f"{bits_a_byte(loss, self.held_out):.3f} bits a byte; {speed:,.0f} tokens a second"
+        speed = done * args.batch * args.context / max(self.elapsed, 1e-9)
+        best = "" if self.since_best else ", the best"
+        left = self.elapsed * (1 / max(self.progress, 1e-9) - 1)
+        print(f"step {done:,}: loss {np.mean(self.losses[-50:]):.3f}, held out {loss:.3f}, "
+              f"{bits_a_byte(loss, self.text):.3f} bits a byte; {speed:,.0f} tokens a second"
               f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
               flush=True)  # fmt: skip
-        if len(loop.held_out) % 5 == 0:
+        if len(self.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
-
-
-def is_untrained(held_out: Sequence[Sequence[float]], start: str | None) -> bool:
-    """Whether the best model is still the one of chance that the training began with."""
-    step, _ = min(held_out, key=lambda pair: pair[1], default=(1, 0))
-    return not step and start is None
 
 
 def bits_a_byte(loss: float, text: data.Encoded) -> float:
@@ -399,9 +372,10 @@ def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int)
 def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
     model = CausalLM.from_pretrained(args.out)
-    if checkpoint_of(args).exists():
-        state = ta.load(checkpoint_of(args))
-        if is_untrained(state["held_out"].tolist(), state["settings"].get("start")):
+    if checkpoint_of(args.out).exists():
+        state = ta.load(checkpoint_of(args.out))
+        step, _ = min(state["held_out"].tolist(), key=lambda pair: pair[1], default=(1, 0))
+        if not step and state["settings"].get("start") is None:
             print("this model has learned nothing yet: its training was stopped before a lower "
                   "held-out loss was measured, it writes by chance", file=sys.stderr)  # fmt: skip
     if unknown := data.unknown_in(model.tokenizer, args.sample):
@@ -483,15 +457,14 @@ def ladder(
 
 def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     """The loss of the best model beside those of simpler ones, a picture, and what it writes."""
-    held_out, loop = trainer.held_out, trainer.loop
-    model = best_of(trainer.model, loop)
+    model, held_out = trainer.best_model(), trainer.text
     most = MEASURED_IDS if args.short else FINAL_IDS
     loss = held_out_loss(model, held_out.ids, args.context, most)
     print(f"\n{'on the held-out text':<40}{'nats a token':>13}{'bits a byte':>13}")
     for name, nats, bits in [*rows, ("this model", loss, bits_a_byte(loss, held_out))]:
         print(f"{name:<40}{'' if nats is None else f'{nats:.3f}':>13}{bits:>13.3f}")
-    steps, losses = np.transpose(loop.held_out)
-    curves = {"training": loop.losses, "held out": (steps[1:], losses[1:])}
+    steps, losses = np.transpose(trainer.held_out)
+    curves = {"training": trainer.losses, "held out": (steps[1:], losses[1:])}
     figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
     figure.savefig(args.out / "loss.png", dpi=120)
     print("\nit writes:\n" + indented("".join(sampled(model, "\n", args, args.length))))
@@ -499,7 +472,7 @@ def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
         functions(model, args, held_out.ids)
     asked = [sys.argv[0], "--out", str(args.out), "--sample", "a text"]
     print(f"\nthe best model and loss.png are in {args.out}; let it write:\n"
-          f"  python {printing.command(asked)}")  # fmt: skip
+          f"  python {programs.command(asked)}")  # fmt: skip
 
 
 def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Any]:
@@ -515,9 +488,6 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         if not args.overwrite and (found := [x for x in names if (args.out / x).exists()]):
             raise ValueError(f"{args.out} has a model already, because {found[0]} is there: "
                              "--overwrite begins anew, --out names another folder")  # fmt: skip
-        if args.words <= BYTES and args.tokens != "characters":
-            raise ValueError(f"--words {args.words} is too small: bpe begins with the {BYTES} "
-                             f"bytes, so it needs {BYTES + 1} or more")  # fmt: skip
     if args.start is None and args.lora:
         raise ValueError("--lora corrects a model that is there: name its folder with --from")
     if args.start is not None and state is None:
@@ -537,8 +507,7 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         args.context = min(args.context, most)
     else:  # sizes that do not fit are refused before a text is read
         new_model(argparse.Namespace(**vars(args) | {"context": 1}), 1)
-    if args.batch < get_world_size():
-        raise ValueError(f"a batch of {args.batch} is too small for {get_world_size()} ranks")
+    check_batch(args.batch)
     return args, state
 
 
@@ -566,45 +535,31 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     words = model.config["vocab_size"]
     rows = [] if get_rank() else ladder(args, words, (training, held_out), parts)
     trainer = Trainer(args, model, training, held_out)
-    if state is not None:
-        trainer.loop.restore(state)
-    if get_rank():  # so that dropout differs between ranks
-        ta.manual_seed(args.seed + (get_rank() << 32) + len(trainer.loop.losses))
+    go_on(trainer, state, args.seed)
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
     print(f"{len(training.ids):,} tokens to learn from, {len(held_out.ids):,} held out; a "
           f"{model.config['model_type']} model, which learns {learned:,} numbers")  # fmt: skip
     trainer.run()
-    Run.saved = checkpoint_of(args)
-    if trainer.loop.is_stopped:
-        print(f"stopped after {len(trainer.loop.losses):,} steps; {how_to_go_on()}")
-        if is_untrained(trainer.loop.held_out, args.start):
-            print("the model to write with has learned nothing yet, because no lower held-out loss "
-                  "was measured")  # fmt: skip
+    Run.saved = trainer.path
+    if trainer.is_stopped:
+        print(f"stopped after {len(trainer.losses):,} steps; {how_to_go_on()}")
         sys.exit(130)
-    if trainer.loop.since_best >= args.patience and trainer.progress < 1:
+    if trainer.since_best >= args.patience and trainer.progress < 1:
         print(f"stopped: {args.patience} times no lower held-out loss")
     if get_rank() == 0:
         report(args, trainer, rows)
 
 
+@complaints()
 def main() -> None:
-    if get_rank():
-        sys.stdout = io.StringIO()
     began = time.perf_counter()
-    try:
-        args, state = checked_options(options())
-        if args.sample is not None:
-            write(args)
-            return
-        train(args, state)
-    except OSError as error:
-        place = "" if error.filename is None else f" ({error.filename})"
-        complain(f"{error.strerror}{place}" if error.strerror else error)
-    except (ValueError, FloatingPointError) as error:
-        complain(error)
+    args, state = checked_options(options())
+    if args.sample is not None:
+        write(args)
+        return
+    train(args, state)
     print(f"{time.perf_counter() - began:.0f} seconds{memory()}")
 
 
 if __name__ == "__main__":
-    printing.in_any_encoding()
     run_program(main)

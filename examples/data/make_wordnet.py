@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import lzma
 from collections import Counter
 from pathlib import Path
+
+from make_cmudict import content_of, write
 
 SOURCE_SHA256 = "fea17d2f9656611334eac790e5d69e47645fa180c4aa481fb4cd9b3520754ca2"
 FOLDER = Path(__file__).parent
@@ -46,34 +47,18 @@ def drawn(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
         (entry for entry in found if count[entry[2]] == 1),
         key=lambda entry: hashlib.md5(entry[2].encode(), usedforsecurity=False).digest(),
     )
-    of_kind = {kind: [e for e in rest if e[0] == kind] for kind in KINDS.values()}
-    if short := {kind: len(e) for kind, e in of_kind.items() if len(e) < EACH}:
-        raise SystemExit(f"{EACH} definitions of each kind are needed, got {short}")
-    return [entry for part in of_kind.values() for entry in part[:EACH]]
+    of_kinds = [[entry for entry in rest if entry[0] == kind] for kind in KINDS.values()]
+    return [entry for part in of_kinds for entry in part[:EACH]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make wordnet_kinds.txt.xz.")
     parser.add_argument("source", type=Path, help="data.noun of WordNet 3.0")
     args = parser.parse_args()
-    try:
-        raw = args.source.read_bytes()
-    except OSError as error:
-        raise SystemExit(f"cannot read {args.source}: {error.strerror}") from None
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != SOURCE_SHA256:
-        raise SystemExit(
-            f"{args.source} is not the data.noun of WordNet 3.0:\n"
-            f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}"
-        )
-    source = raw.decode("utf-8")
-    text = "".join("\t".join(entry) + "\n" for entry in drawn(entries(source))).encode()
-    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
-    (FOLDER / "wordnet_kinds.txt.xz").write_bytes(packed)
+    source = content_of(args.source, SOURCE_SHA256, "the data.noun of WordNet 3.0")
+    write(FOLDER / "wordnet_kinds.txt.xz", ["\t".join(entry) for entry in drawn(entries(source))])
     licence = [line[4:].strip() for line in source.splitlines() if line.startswith("  ")]
     (FOLDER / "WORDNET_LICENSE").write_text("\n".join(licence).strip() + "\n", "utf-8")
-    print(f"{len(text.splitlines()):,} definitions, {len(packed):,} bytes")
-    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
 
 
 if __name__ == "__main__":

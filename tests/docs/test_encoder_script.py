@@ -134,6 +134,7 @@ def test_the_recorder_writes_parameters_that_the_script_reads(tmp_path, monkeypa
     settings = {**vars(record_attention.SETTINGS), "steps": 3, "out": tmp_path, "d_model": 16}
     monkeypatch.setattr(record_attention, "SETTINGS", argparse.Namespace(**settings))
     monkeypatch.setattr(record_attention, "STATIC", tmp_path)
+    monkeypatch.setattr("sys.argv", ["record_attention.py"])  # without the arguments of pytest
     record_attention.main()
     record = json.loads((tmp_path / "encoder_attention.json").read_text("utf-8"))
     check_recorded_words(engine_of(tmp_path), record)

@@ -370,7 +370,7 @@ def test_the_least_number_is_said(option, program, capsys):
 
 def test_bpe_has_more_pieces_than_bytes(program, capsys):
     said = complaint(program, capsys, "text.txt", "--tokens", "bpe", "--words", "256")
-    assert "--words 256 is too small: bpe begins with the 256 bytes, so it needs 257" in said
+    assert "argument --words: must be 257 or more and at most 1,000,000, got 256" in said
 
 
 # Texts

@@ -34,7 +34,7 @@ def test_the_bar_shows_means_of_the_last_50_steps(monkeypatch, tmp_path) -> None
     rng = np.random.default_rng(0)
     losses, accuracies = rng.random((2, 120))
     for loss, accuracy in zip(losses, accuracies, strict=True):
-        run.record(ta.tensor(loss), accuracy, 1)
+        run.note(ta.tensor(loss), accuracy, 1)
     expected = [
         f"loss {losses[max(0, n - 50) : n].mean():.3f}, "
         f"accuracy {accuracies[max(0, n - 50) : n].mean():.1%}"
