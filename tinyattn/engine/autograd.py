@@ -31,7 +31,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ..base.backend import Array, array_types, namespace, quiet, read_only
-from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
+from ..base.checks import check_one_device, check_type
+from ..errors import GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
 from .versions import NotedVersion, Version
 
@@ -297,9 +298,7 @@ def grad(
     outs, ins = listed(outputs), listed(inputs)
     if grad_outputs is None or isinstance(grad_outputs, TensorBase):
         grad_outputs = [grad_outputs] * len(outs)
-    if not isinstance(grad_outputs, (list, tuple)):
-        kind = type(grad_outputs).__name__
-        raise TypeError(f"grad_outputs is a Tensor or a sequence of Tensors, got {kind}")
+    check_type("grad_outputs is a Tensor or a sequence of Tensors", grad_outputs, (list, tuple))
     if len(grad_outputs) != len(outs):
         raise ValueError(f"grad got {len(outs)} outputs but {len(grad_outputs)} grad_outputs")
     roots = [root_of(output) for output in outs]
@@ -359,12 +358,10 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
             )
         start = namespace(data).ones_like(data)
         return wrap(start) if create_graph else start
-    if not isinstance(gradient, TensorBase.tensor_class):
-        raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
+    check_type("gradient must be a Tensor", gradient, TensorBase.tensor_class)
     if gradient._data.shape != data.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
-    if type(gradient._data) is not type(data) and gradient.device != tensor.device:
-        raise DeviceError(f"gradient is on {gradient.device}, the tensor on {tensor.device}")
+    check_one_device("backward", "gradient", gradient._data, "the tensor", data)
     if gradient._data.dtype != data.dtype:
         gradient = gradient.to(data.dtype)
     return gradient if create_graph else gradient._data

@@ -287,8 +287,7 @@ def randint(
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     dtype = checks.checked_dtype(np.int64 if dtype is None else dtype)
-    if dtype.kind not in "iu":
-        raise DtypeError(f"randint makes integers, got dtype {dtype}")
+    checks.require_integers(dtype, "randint makes integers")
     checks.as_array(np.array([low, high - 1]), dtype, None)  # DtypeError if one does not fit
     values = random.generator().integers(low, high, checked_sizes(checks.sizes_of((size,))))
     return made(np.asarray(values), dtype, device, False)
@@ -360,8 +359,7 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     [[1, 0, 0], [0, 0, 1]]
     """
     array = array_like(ids, "ids")
-    if array.dtype.kind not in "iu":
-        raise DtypeError(f"one_hot takes integer ids, got {array.dtype}")
+    checks.require_integers(array.dtype, "one_hot takes integer ids")
     if num_classes == -1:
         if not array.size:
             raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
