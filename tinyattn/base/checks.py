@@ -228,9 +228,9 @@ def checked_index(index: Any) -> Any:
     return index
 
 
-def one_dim(tensor: Any, dim: int) -> int:
-    """`dim` counted from the first dimension, checked."""
-    ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
+def one_dim(tensor: Any, dim: int, more: int = 0) -> int:
+    """`dim` counted from the first dimension, checked; of a tensor that gets `more` dimensions."""
+    ndim = tensor.ndim + more or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:

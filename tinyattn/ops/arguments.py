@@ -80,7 +80,7 @@ def array_like(value: Any, name: str) -> Array:
 
 
 def at_least_float32(x: AnyTensor) -> AnyTensor:
-    """x, but float16 as float32, because a square overflows in float16 from 256 on."""
+    """x, but float16 as float32, because there a square overflows from 256 on, and sums too."""
     return x.float() if x.dtype == np.float16 else x
 
 
