@@ -245,7 +245,6 @@ def mse_loss(x: AnyTensor, target: AnyTensor, reduction: str = "mean") -> AnyTen
     tensor(4.5)
     """
     check_same_shape("mse_loss", x, target)
-    checks.check_reduction(reduction)
     difference = at_least_float32(x) - at_least_float32(target)
     return reduced(difference * difference, reduction).to(x.dtype)
 
@@ -296,7 +295,6 @@ def binary_cross_entropy_with_logits(
     tensor([0.6931, 0.    ])
     """
     check_same_shape("binary_cross_entropy_with_logits", x, target)
-    checks.check_reduction(reduction)
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
     losses = target * softplus(-x) + (1 - target) * softplus(x)
@@ -305,4 +303,5 @@ def binary_cross_entropy_with_logits(
 
 def reduced(losses: AnyTensor, reduction: str) -> AnyTensor:
     """The mean or the sum of the losses; with "none" all of them."""
+    checks.check_reduction(reduction)
     return losses if reduction == "none" else getattr(losses, reduction)()
