@@ -329,9 +329,8 @@ def grad(
 def listed(tensors: Any) -> list[Any]:
     if isinstance(tensors, TensorBase):
         return [tensors]
-    if not isinstance(tensors, (list, tuple)) or not all(
-        isinstance(t, TensorBase) for t in tensors
-    ):
+    is_sequence = isinstance(tensors, (list, tuple))
+    if not is_sequence or not all(isinstance(t, TensorBase) for t in tensors):
         kind = type(tensors).__name__
         raise TypeError(f"grad takes a Tensor or a sequence of Tensors, got {kind}: {tensors!r}")
     return list(tensors)

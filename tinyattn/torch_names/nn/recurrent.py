@@ -72,9 +72,7 @@ class Gated(Module):
     def states(self, x: Tensor, first: Tensor, name: str) -> Tensor:
         """Those after each position: x (L, B, D), first (parts, B, H) -> (L, parts, B, H)."""
         projected = F.linear(x, *self.weight_and_bias(f"ih{name}"))
-        return recurrent_states(
-            projected, *self.weight_and_bias(f"hh{name}"), first, kind=self.kind
-        )
+        return recurrent_states(projected, *self.weight_and_bias(f"hh{name}"), first, self.kind)
 
     def in_form_of_pytorch(self, states: Tensor) -> Any:
         """(parts, ...) -> h, or of an LSTM the pair (h, c)."""
