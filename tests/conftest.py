@@ -143,8 +143,7 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     if stand_in.COMPILER is None:
         pytest.skip("no g++, which compiles the CUDA kernels for the host")
-    before = ta.base.backend._cuda_module, dict(ta.base.backend._namespaces)
-    types = set(ta.base.backend.array_types)
+    before = ta.base.backend._cuda_module, dict(ta.base.backend.array_types)
     ta.base.backend.register_cuda(stand_in.MODULE)
     range_checks._rows.clear()
     range_checks._table = None
@@ -152,10 +151,8 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
     range_checks._rows.clear()
     range_checks._table = None
     ta.base.backend._cuda_module = before[0]
-    ta.base.backend._namespaces.clear()
-    ta.base.backend._namespaces.update(before[1])
     ta.base.backend.array_types.clear()
-    ta.base.backend.array_types.update(types)
+    ta.base.backend.array_types.update(before[1])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

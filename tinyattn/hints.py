@@ -100,9 +100,6 @@ FROM_NUMPY = {
     "x[index]": "take",
     "F.pad(x, pad)": "pad",
     "x.sort().values": "sort",
-    "x.amax(dim)": "amax",
-    "x.amin(dim)": "amin",
-    "x.cumsum(dim)": "cumsum",
     "x.var(correction=0)": "var",
     "x.std(correction=0)": "std",
     "x.equal(y)": "array_equal",
@@ -114,9 +111,9 @@ FROM_NUMPY = {
     "x.numel()": "size",
 }
 # Methods with the same name and meaning; some of them take a dimension where NumPy needs none.
-SAME_IN_NUMPY = """all allclose any argmax argmin argsort cos diagonal exp expm1 flip isfinite isnan
-    log log1p max mean min prod reciprocal reshape roll sign sin sqrt square squeeze sum tanh tril
-    triu"""
+SAME_IN_NUMPY = """all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1
+    flip isfinite isnan log log1p max mean min prod reciprocal reshape roll sign sin sqrt square
+    squeeze sum tanh tril triu"""
 # Of the arguments of a module's call.
 VISIBLE = "because here True means that a position is visible"
 ARGUMENTS = {
@@ -156,10 +153,6 @@ def from_numpy(name: str) -> str:
     """What to write instead of a function of NumPy, "" if nothing is known."""
     texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
     return texts.get(name, f"x.{name}()" if name in SAME_IN_NUMPY.split() else "")
-
-
-def is_known(name: str) -> bool:
-    return name in absent() or name in added()
 
 
 def instead(owner: str, name: str, names: list[str]) -> str:

@@ -286,13 +286,13 @@ LENGTHS: list[Bad] = [
         "lengths for too few",
         lambda w: F.sequence_mask(w.m, [1]),
         ShapeError,
-        r"each of the 2 samples.*got shape \(1,\)",
+        r"2 samples need valid_lens \(2,\), got \(1,\)",
     ),
     (
         "lengths of queries for a sequence",
         lambda w: F.sequence_mask(w.m, [[1, 2], [1, 2]]),
         ShapeError,
-        r"valid_lens \(B,\), got shape \(2, 2\)",
+        r"2 samples need valid_lens \(2,\), got \(2, 2\)",
     ),
     *(
         (

@@ -217,6 +217,12 @@ def test_arange_and_linspace_take_finite_numbers(wrong: Any) -> None:
             call()
 
 
+def test_logsumexp_of_more_numbers_than_float16_counts() -> None:
+    total = ta.zeros(70_000, dtype=ta.float16).logsumexp(0)
+    assert total.dtype == np.float16
+    assert total.item() == float(np.float16(math.log(70_000)))
+
+
 def test_float16_of_a_uniform_number_is_never_1() -> None:
     ta.manual_seed(0)
     assert ta.rand(100_000, dtype=ta.float16).amax().item() == 1 - 2**-11

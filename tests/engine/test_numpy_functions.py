@@ -205,7 +205,9 @@ CALLS = {
     "roll": "np.roll(x, 1)",
     "allclose": "np.allclose(x, y)",
 }
-ARGUMENTS = {"reshape": "4", "flip": "0", "roll": "1", "allclose": "y"}  # of a method, x.name()
+# Of a method, x.name()
+ARGUMENTS = {"reshape": "4", "flip": "0", "roll": "1", "allclose": "y"}
+ARGUMENTS |= dict.fromkeys(("amax", "amin", "cumsum"), "1")
 IN_PAIRS = ("concatenate", "stack", "hstack", "vstack")
 VECTORS = ("outer", "linalg.outer")
 

@@ -409,9 +409,9 @@ def test_mixed_devices_are_refused(cuda):
         F.linear(there, weight)
     with pytest.raises(DeviceError, match="query is on cpu, key on cuda"):
         F.scaled_dot_product_attention(*(t.reshape(1, 2, 3) for t in (here, there, there)))
-    with pytest.raises(DeviceError, match="ids are on cpu, weight is on cuda"):
+    with pytest.raises(DeviceError, match="ids is on cpu, weight on cuda"):
         F.embedding(ta.tensor([0]), there)
-    with pytest.raises(DeviceError, match="logits are on cuda, target is on cpu"):
+    with pytest.raises(DeviceError, match="logits is on cuda, target on cpu"):
         F.cross_entropy(there, ta.tensor([0, 1]))
     with pytest.raises(DeviceError, match="gradient is on cpu, the tensor on cuda"):
         ta.ones(2, 3, device="cuda", requires_grad=True).backward(here)

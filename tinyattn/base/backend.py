@@ -18,9 +18,8 @@ from ..errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
-# From the class of an array to the module with its functions.
-_namespaces: dict[type, ModuleType] = {np.ndarray: np}
-array_types = {np.ndarray}  # `register_cuda` adds CuPy's
+# From the class of an array to the module with its functions; `register_cuda` adds CuPy's.
+array_types: dict[type, ModuleType] = {np.ndarray: np}
 _cuda_module: ModuleType | None = None
 _tensor_kind: type | None = None
 # Called when a value of the device is about to be read; see kernels/range_checks.py.
@@ -33,8 +32,7 @@ def register_cuda(module: ModuleType) -> None:
     """Make `module` (CuPy, or one that behaves like it) the library behind "cuda"."""
     global _cuda_module
     _cuda_module = module
-    _namespaces[module.ndarray] = module
-    array_types.add(module.ndarray)
+    array_types[module.ndarray] = module
 
 
 def register_tensor(kind: type) -> None:
@@ -75,7 +73,7 @@ def _load_cuda() -> ModuleType:
 
 def namespace(array: Array) -> ModuleType:
     """The module whose functions take `array`: NumPy (numbers too) or CuPy."""
-    return _namespaces.get(type(array), np)
+    return array_types.get(type(array), np)
 
 
 def device_of(array: Array) -> str:

@@ -60,22 +60,32 @@ def require_float(dtype: np.dtype, what: str) -> None:
         raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
 
 
+def require_integers(dtype: np.dtype, expected: str) -> None:
+    if dtype.kind not in "iu":
+        raise DtypeError(f"{expected}, got {dtype}")
+
+
 def check_one_dtype_and_device(function: str, **arrays: Any) -> None:
     """Raise an error that names two arrays if their dtypes or devices differ. None is left out."""
     (first, x), *others = arrays.items()
     for name, other in others:
         if other is None:
             continue
-        if type(other) is not type(x) and device_of(other) != device_of(x):
-            raise DeviceError(
-                f"{function}: {first} is on {device_of(x)}, {name} on {device_of(other)}: "
-                "move one with .to(device)"
-            )
+        if type(other) is not type(x):
+            check_one_device(function, first, x, name, other)
         if other.dtype is not x.dtype and other.dtype != x.dtype:
             raise DtypeError(
                 f"{function}: {first} is {x.dtype}, {name} is {other.dtype}: convert one with "
                 ".to(dtype)"
             )
+
+
+def check_one_device(function: str, first: str, x: Array, name: str, other: Array) -> None:
+    if device_of(other) != device_of(x):
+        raise DeviceError(
+            f"{function}: {first} is on {device_of(x)}, {name} on {device_of(other)}: "
+            "move one with .to(device)"
+        )
 
 
 def is_integer(value: Any) -> bool:
@@ -101,11 +111,12 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
 FLOATS, LARGEST = (float, np.floating), float(np.finfo(np.float64).max)
 
 
-def check_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
+def check_number(name: str, value: Any, low: float = -LARGEST, high: float = math.inf) -> float:
     number = isinstance(value, FLOATS) or (is_integer(value) and abs(int(value)) <= LARGEST)
     if not number or not low <= value < high:
-        limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
-        raise ValueError(f"{name} must be a number {limits}, got {value!r}")
+        limits = f"number >= {low}" if high == math.inf else f"number in [{low}, {high})"
+        limits = "finite number" if low == -LARGEST else limits
+        raise ValueError(f"{name} must be a {limits}, got {value!r}")
     return float(value)
 
 
@@ -169,6 +180,13 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     return to_device(array, device or device_of(array))
 
 
+def as_exact_as(scores: Any, data: Any) -> Array:
+    """A new array of any data, in which numbers of Python are as exact as the scores."""
+    array = as_array(data, None, None)
+    keeps = array.dtype.kind != "f" or has_dtype(data)
+    return array if keeps else as_array(data, scores.dtype, None)
+
+
 def refuse_integers(data: Any) -> None:
     """Raise DtypeError for integers that NumPy would make floats, because no dtype holds them."""
     numbers = list(np.array(data, object).flat)
@@ -210,9 +228,9 @@ def checked_index(index: Any) -> Any:
     return index
 
 
-def one_dim(tensor: Any, dim: int) -> int:
-    """`dim` counted from the first dimension, checked."""
-    ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
+def one_dim(tensor: Any, dim: int, more: int = 0) -> int:
+    """`dim` counted from the first dimension, checked; of a tensor that gets `more` dimensions."""
+    ndim = tensor.ndim + more or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
@@ -369,13 +387,6 @@ def check_heads(width: int, heads: int) -> None:
         raise ShapeError(
             f"the width {width} cannot be split into {heads} heads: it must be a multiple"
         )
-
-
-def checked_scale(scale: float) -> float:
-    number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
-    if not number or not math.isfinite(scale):
-        raise ValueError(f"scale must be a finite number, got {scale!r}")
-    return float(scale)
 
 
 def check_broadcast(rule: str, shape: tuple[int, ...], larger: tuple[int, ...]) -> None:

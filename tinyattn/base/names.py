@@ -61,7 +61,7 @@ class ImportHints:
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         package, _, last = name.rpartition(".")
         owner = OWNERS.get(package, "")
-        if owner and hints().is_known(f"{owner}.{last}"):
+        if owner and f"{owner}.{last}" in hints().absent() | hints().added():
             # Python drops this error of an import if it has the name of the module.
             raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))
 

@@ -31,7 +31,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ..base.backend import Array, array_types, namespace, quiet, read_only
-from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
+from ..base.checks import check_one_device, check_type
+from ..errors import GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
 from .versions import NotedVersion, Version
 
@@ -198,7 +199,7 @@ def propagate(
     roots: Sequence[Node | Leaf],
     gradients: Sequence[Any],
     targets: Sequence[Node | Leaf] | None = None,
-    retain_graph: bool = False,
+    retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that retains its `.grad`.
@@ -211,6 +212,7 @@ def propagate(
     copy ends with the call.
     """
     recording.set(create_graph)
+    retain = create_graph if retain_graph is None else retain_graph
     uses = count_uses(roots)
     useful = uses if targets is None else dependent_on(targets, uses)
     wanted = None if targets is None else set(targets)
@@ -231,7 +233,7 @@ def propagate(
                     if parent in useful:
                         # Not new with `create_graph`, because the recorded nodes may save it.
                         add_part(sums, parent, part, is_new and not create_graph)
-            if not retain_graph and node in useful:
+            if not retain and node in useful:
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return results
@@ -259,8 +261,7 @@ def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph
     """
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
-    retain = create_graph if retain_graph is None else retain_graph
-    gradients = propagate([root], [start], None, retain, create_graph)
+    gradients = propagate([root], [start], None, retain_graph, create_graph)
     # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
     for node, value in gradients.items():
         value = value if create_graph else wrap(value)
@@ -297,9 +298,7 @@ def grad(
     outs, ins = listed(outputs), listed(inputs)
     if grad_outputs is None or isinstance(grad_outputs, TensorBase):
         grad_outputs = [grad_outputs] * len(outs)
-    if not isinstance(grad_outputs, (list, tuple)):
-        kind = type(grad_outputs).__name__
-        raise TypeError(f"grad_outputs is a Tensor or a sequence of Tensors, got {kind}")
+    check_type("grad_outputs is a Tensor or a sequence of Tensors", grad_outputs, (list, tuple))
     if len(grad_outputs) != len(outs):
         raise ValueError(f"grad got {len(outs)} outputs but {len(grad_outputs)} grad_outputs")
     roots = [root_of(output) for output in outs]
@@ -317,8 +316,7 @@ def grad(
                 raise GraphError(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
-    retain = create_graph if retain_graph is None else retain_graph
-    gradients = propagate(roots, starts, targets, retain, create_graph)
+    gradients = propagate(roots, starts, targets, retain_graph, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):
         gradient = gradients.get(target)
@@ -331,9 +329,8 @@ def grad(
 def listed(tensors: Any) -> list[Any]:
     if isinstance(tensors, TensorBase):
         return [tensors]
-    if not isinstance(tensors, (list, tuple)) or not all(
-        isinstance(t, TensorBase) for t in tensors
-    ):
+    is_sequence = isinstance(tensors, (list, tuple))
+    if not is_sequence or not all(isinstance(t, TensorBase) for t in tensors):
         kind = type(tensors).__name__
         raise TypeError(f"grad takes a Tensor or a sequence of Tensors, got {kind}: {tensors!r}")
     return list(tensors)
@@ -363,8 +360,8 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient._data.shape != data.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
-    if type(gradient._data) is not type(data) and gradient.device != tensor.device:
-        raise DeviceError(f"gradient is on {gradient.device}, the tensor on {tensor.device}")
+    if type(gradient._data) is not type(data):
+        check_one_device("backward", "gradient", gradient._data, "the tensor", data)
     if gradient._data.dtype != data.dtype:
         gradient = gradient.to(data.dtype)
     return gradient if create_graph else gradient._data

@@ -49,7 +49,13 @@ def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gradients = rule(protected(grad), *map(protected, arguments))
         except (TypeError, ValueError) as error:
-            raise_clearer_error_of_rule(name, error)
+            if "does not take a Tensor" in str(error):
+                raise GraphError(UNRECORDED.format(name)) from error
+            if "read-only" in str(error):
+                raise InPlaceError(
+                    f"a derivative rule of {name} writes to an argument: write grad = grad * y "
+                    "instead of grad *= y"
+                ) from error
             raise
         if type(gradients) is tuple:
             return tuple([copy_of_array(gradient) for gradient in gradients])
@@ -71,14 +77,3 @@ def copy_of_array(value: Any) -> Any:
     """A copy of an array, also of a subclass of NumPy's; anything else as it is."""
     is_copied = isinstance(value, np.ndarray) or type(value) in array_types
     return value.copy() if is_copied else value
-
-
-def raise_clearer_error_of_rule(name: str, error: Exception) -> None:
-    """Raise an error that says what a rule should do instead; return if `error` says enough."""
-    if "does not take a Tensor" in str(error):
-        raise GraphError(UNRECORDED.format(name)) from error
-    if "read-only" in str(error):
-        raise InPlaceError(
-            f"a derivative rule of {name} writes to an argument: write grad = grad * y instead of "
-            "grad *= y"
-        ) from error

@@ -44,19 +44,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, NoReturn, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Protocol, TypedDict, Unpack, overload
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, Function, array_types, is_array, quietly
-from ..base.checks import (
-    checked_dtype,
-    describe,
-    raise_clearer_error,
-    refuse_foreign,
-    refuse_masked,
-    type_name,
-)
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
@@ -137,7 +130,7 @@ def result_tensor(
     viewed_position = None if out.base is None else position_of_viewed(out, args)
     if viewed_position is None and not spec.is_builtin:
         # A copy, because the forward may write to it again: see guard.py.
-        out = out.astype(checked_dtype(out.dtype), order="C")
+        out = out.astype(checks.checked_dtype(out.dtype), order="C")
     # The version of `out`, which comes after those of the arguments.
     versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
     node = None
@@ -172,7 +165,7 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
             if must_fit is not None and isinstance(arg, NUMBERS):
                 arg = number_beside(arg, args, must_fit)
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
-                refuse_masked(arg)
+                checks.refuse_masked(arg)
                 arg = np.asarray(arg)
             arrays.append(arg)
             parents.append(None)
@@ -193,7 +186,7 @@ def check_first(spec: Spec, args: tuple[Any, ...], first: Any, others: int) -> N
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> NoReturn:
     name = [*spec.arguments, *[spec.variadic] * len(args)][i]
     raise TypeError(
-        f"{spec.name}: {name} must be a Tensor, got {type_name(args[i])}: wrap it with "
+        f"{spec.name}: {name} must be a Tensor, got {checks.type_name(args[i])}: wrap it with "
         "ta.tensor(...)"
     )
 
@@ -206,7 +199,7 @@ def raise_clearer_error_of(
         for i, arg in enumerate(args):
             if type(arg) is list and spec.is_builtin:
                 raise_no_tensor(spec, i, args)
-    raise_clearer_error(spec.name, arrays, error)
+    checks.raise_clearer_error(spec.name, arrays, error)
 
 
 def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
@@ -230,7 +223,7 @@ def out_and_extra(result: Any, name: str) -> tuple[Any, Any]:
     if type(result) is not tuple or len(result) != 2:
         raise DtypeError(
             f"the forward of {name} is declared with saves=True and must return (out, saved), got "
-            f"{describe(result)}"
+            f"{checks.describe(result)}"
         )
     return result
 
@@ -239,11 +232,11 @@ def result_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
     """The result of a forward as an array. It may be a NumPy scalar or a CuPy array; any other
     result is an error."""
     if isinstance(out, (ndarray, np.generic)):
-        refuse_masked(out)
+        checks.refuse_masked(out)
         return np.asarray(out)
     if is_array(out):
         return out
-    refuse_foreign(name, arguments)  # whose operators may have made the result
+    checks.refuse_foreign(name, arguments)  # whose operators may have made the result
     hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""
     raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
 
@@ -263,9 +256,6 @@ class Op(Protocol):
 registry: dict[str, Op] = {}  # the library's own ops by name
 
 
-Declared = TypeVar("Declared", bound=Callable[..., Any])
-
-
 class Options(TypedDict, total=False):
     """Those of `op`, for type checkers."""
 
@@ -276,9 +266,9 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def op(forward: Declared, **options: Unpack[Options]) -> Declared: ...
+def op(forward: Function, **options: Unpack[Options]) -> Function: ...
 @overload
-def op(**options: Unpack[Options]) -> Callable[[Declared], Declared]: ...
+def op(**options: Unpack[Options]) -> Callable[[Function], Function]: ...
 def op(
     forward: Any = None,
     *,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, converted, is_tensor
+from ..base.backend import Array, Function, converted, is_tensor
 from ..base.checks import as_array, cast_exactly, checked_dtype
 from ..errors import DtypeError
 from ..kernels.float16 import float32_of
-
-Formula = TypeVar("Formula", bound=Callable[..., Any])
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 # The smallest number of full precision, and the largest number.
@@ -77,7 +75,7 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))
 
 
-def in_float32(formula: Formula) -> Formula:
+def in_float32(formula: Function) -> Function:
     """A formula of arrays or Tensors; float16 is computed in float32, and rounded at the end.
 
     Each step in float16 would lose digits, and overflow from 65,520 on. Other dtypes stay.

@@ -340,12 +340,10 @@ class Plan:
         if not (is_tensor or is_array(given)):
             gradient = np.asarray(None if isinstance(given, list) else given)
         if gradient.dtype.kind != "f":
-            missing = (
-                ": is its return missing?" if given is None else ", which is an array of floats"
-            )
+            hint = ": is its return missing?" if given is None else ", which is an array of floats"
             raise GraphError(
                 f"a derivative rule of {self.name} returned {describe(given)} instead of a "
-                f"gradient for argument {position}{missing}"
+                f"gradient for argument {position}{hint}"
             )
         if gradient.shape != parent.shape:
             summed = gradient.sum_to if is_tensor else partial(sum_to, gradient)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base.backend import Array, is_array
+from ..base.backend import Array, Function, is_array
 from ..base.checks import (
     check_broadcast,
     check_one_dtype_and_device,
@@ -29,10 +29,9 @@ from .types import CudaArray
 
 # What may stand for integers or booleans: a Tensor, an array, nested lists, a number.
 ArrayLike: TypeAlias = TensorBase | np.ndarray | CudaArray | Sequence[Any] | int
-Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
-def of_tensors(function: Declared) -> Declared:
+def of_tensors(function: Function) -> Function:
     """A function that is made of ops: TypeError if its first argument is no Tensor."""
 
     parameters = inspect.signature(function).parameters
@@ -81,7 +80,7 @@ def array_like(value: Any, name: str) -> Array:
 
 
 def at_least_float32(x: AnyTensor) -> AnyTensor:
-    """x, but float16 as float32, because a square overflows in float16 from 256 on."""
+    """x, but float16 as float32, because there a square overflows from 256 on, and sums too."""
     return x.float() if x.dtype == np.float16 else x
 
 

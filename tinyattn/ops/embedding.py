@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, namespace, scatter_add, to_device
-from ..base.checks import as_array, is_integer
+from ..base.checks import as_array, check_one_device, is_integer, require_integers
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
-from ..errors import DeviceError, DtypeError, ShapeError
+from ..errors import ShapeError
 from ..kernels import with_kernels
 from ..kernels.range_checks import require_range
 from ..kernels.sums import sum_dtype
@@ -35,15 +35,11 @@ def embedding(ids: ArrayLike, weight: AnyTensor, padding_idx: int | None = None)
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
     if array.dtype.kind == "f" and not array.size:
         array = array.astype(np.int64)  # an empty list carries no dtype
-    if array.dtype.kind not in "iu":
-        raise DtypeError(f"embedding takes integer ids, got {array.dtype}")
+    require_integers(array.dtype, "embedding takes integer ids")
     check_padding_idx(padding_idx, len(weight))
     if type(array) is not type(weight._data):
-        if isinstance(ids, TensorBase) and ids.device != weight.device:
-            raise DeviceError(
-                f"embedding: ids are on {ids.device}, weight is on {weight.device}: move one with "
-                ".to(device)"
-            )
+        if isinstance(ids, TensorBase):
+            check_one_device("embedding", "ids", array, "weight", weight._data)
         require_range(array, 0, len(weight), IndexError, unknown_id(len(weight)))
         array = to_device(array, weight.device)
     return take_rows(weight, ids if array is array_of(ids) else wrap(array), padding_idx)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, namespace, quiet, to_device
-from ..base.checks import as_array, check_reduction, checked_probability, has_dtype, is_integer
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
-from ..errors import DeviceError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
 from ..kernels.range_checks import require_range
 from ..kernels.sums import sum_dtype
@@ -53,8 +53,8 @@ def cross_entropy(
     tensor([0.6931, 0.    ])
     """
     logits = float_tensor(logits, "logits")
-    check_reduction(reduction)
-    smoothing = checked_probability(label_smoothing, "label_smoothing")
+    checks.check_reduction(reduction)
+    smoothing = checks.checked_probability(label_smoothing, "label_smoothing")
     target, axis = checked_target("cross_entropy", logits, target, ignore_index)
     logits, dtype, given = at_least_float32(logits), logits.dtype, logits
     if weight is not None or smoothing or target.dtype.kind == "f":
@@ -84,12 +84,8 @@ def checked_target(
 ) -> tuple[AnyTensor, int]:
     """The target as a Tensor on the device of the scores, and the dimension of the classes."""
     is_tensor = isinstance(target, TensorBase)
-    classes = array_of(target) if is_tensor else as_array(target, None, None)
-    if classes.dtype.kind == "f" and not has_dtype(target):
-        classes = as_array(
-            target, scores.dtype, None
-        )  # numbers of Python are as exact as the scores
-    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+    classes = array_of(target) if is_tensor else checks.as_exact_as(scores, target)
+    if not checks.is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
         raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
     axis = min(1, scores.ndim - 1)
     tensor = target if is_tensor else wrap(classes)
@@ -97,17 +93,15 @@ def checked_target(
     if are_probabilities and function == "cross_entropy":
         check_same_dtype_and_device(function, logits=scores, target=tensor)
         return tensor, axis
-    if classes.dtype.kind not in "iu":
-        raise DtypeError(f"{function} takes class numbers as integers, got {classes.dtype}")
+    checks.require_integers(classes.dtype, f"{function} takes class numbers as integers")
     if not scores.ndim or classes.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
         raise ShapeError(
             f"{function}: logits {scores.shape} need a target of their shape without the "
             f"classes (dimension {max(axis, 0)}), got {classes.shape}"
         )
-    if tensor.device != scores.device:
-        if is_tensor:
-            raise DeviceError(f"logits are on {scores.device}, target is on {tensor.device}")
-        # Here they can be checked at once.
+    if is_tensor:
+        checks.check_one_device(function, "logits", scores._data, "target", classes)
+    elif tensor.device != scores.device:  # here they can be checked at once
         check_class_range(classes, scores.shape[axis], ignore_index)
         tensor = wrap(to_device(classes, scores.device))
     return tensor, axis
@@ -125,8 +119,7 @@ def cross_entropy_of_rows(logits: AnyTensor, target: Any, ignore_index: int) -> 
 
     Rows whose target is `ignore_index` give 0.
     """
-    if target.dtype.kind not in "iu":
-        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
+    checks.require_integers(target.dtype, "cross_entropy takes class numbers as integers")
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise ShapeError(
             "cross_entropy: logits (N, C) need a target of shape (N,), got "
@@ -197,7 +190,7 @@ def nll_loss(
     tensor(2.5)
     """
     log_probs = float_tensor(log_probs, "log_probs")
-    check_reduction(reduction)
+    checks.check_reduction(reduction)
     target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
     check_class_weight(log_probs, weight)
     losses = weighted_nll(log_probs, target, weight, ignore_index, reduction)
@@ -252,7 +245,6 @@ def mse_loss(x: AnyTensor, target: AnyTensor, reduction: str = "mean") -> AnyTen
     tensor(4.5)
     """
     check_same_shape("mse_loss", x, target)
-    check_reduction(reduction)
     difference = at_least_float32(x) - at_least_float32(target)
     return reduced(difference * difference, reduction).to(x.dtype)
 
@@ -273,7 +265,7 @@ def kl_div(
     tensor(0.6931)
     """
     check_same_shape("kl_div", x, target)
-    check_reduction(reduction, "batchmean")
+    checks.check_reduction(reduction, "batchmean")
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # Where target is 0, x may be infinite, and 0 * inf would be NaN.
     is_zero = target == (-math.inf if log_target else 0)
@@ -303,7 +295,6 @@ def binary_cross_entropy_with_logits(
     tensor([0.6931, 0.    ])
     """
     check_same_shape("binary_cross_entropy_with_logits", x, target)
-    check_reduction(reduction)
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
     losses = target * softplus(-x) + (1 - target) * softplus(x)
@@ -312,4 +303,5 @@ def binary_cross_entropy_with_logits(
 
 def reduced(losses: AnyTensor, reduction: str) -> AnyTensor:
     """The mean or the sum of the losses; with "none" all of them."""
+    checks.check_reduction(reduction)
     return losses if reduction == "none" else getattr(losses, reduction)()

@@ -114,9 +114,8 @@ def rms_norm(
     tensor([[0.2, 1.4]])
     """
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
-    out, inverse = scaled_rows(
-        merged(x, len(sizes)), merged(weight, len(sizes)), epsilon_of(x.dtype, eps)
-    )
+    rows, weight = (merged(array, len(sizes)) for array in (x, weight))
+    out, inverse = scaled_rows(rows, weight, epsilon_of(x.dtype, eps))
     return out.reshape(x.shape), inverse
 
 

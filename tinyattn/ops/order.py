@@ -8,7 +8,6 @@ import numpy as np
 
 from ..base import checks, random
 from ..base.backend import namespace, quietly, to_device
-from ..base.checks import Dims
 from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -17,7 +16,7 @@ from .arithmetic import cast, div, eq, maximum, minimum, where
 from .indexing import gather, split
 from .reductions import sum, with_ones
 from .shapes import squeeze
-from .types import ValuesAndIndices
+from .types import Dims, ValuesAndIndices
 
 # Extremes
 
@@ -124,11 +123,8 @@ def extreme(
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"max and min take one dimension, got {dim}: amax and amin take several")
     dim = checks.one_dim(x, dim)
-    indices = index_of(x, dim, True)
-    values = gather(x, dim, indices)
-    if keepdim:
-        return ValuesAndIndices(values, indices)
-    return ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))
+    values, indices = found = values_at(x, dim, index_of(x, dim, True))
+    return found if keepdim else ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))
 
 
 # Order

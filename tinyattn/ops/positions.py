@@ -7,10 +7,10 @@ from functools import lru_cache
 import numpy as np
 
 from ..base.backend import Array, on_device_of, read_only, to_device
-from ..base.checks import check_broadcast, check_number
+from ..base.checks import check_broadcast, check_number, require_integers
 from ..engine.autograd import AnyTensor, array_of
 from ..engine.op import op
-from ..errors import DtypeError, ShapeError
+from ..errors import ShapeError
 from ..kernels.range_checks import require_range
 from ..kernels.sums import in_c_order
 from .arguments import ArrayLike, array_like, float_tensor
@@ -73,8 +73,7 @@ def rotary_embedding(
         numbers = np.arange(x.shape[-2])
     else:
         numbers = to_device(array_like(positions, "positions"), "cpu")
-        if numbers.dtype.kind not in "iu":
-            raise DtypeError(f"positions must be integers, got {numbers.dtype}")
+        require_integers(numbers.dtype, "positions must be integers")
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     if rates is None:
         rates = rotary_rates(x.shape[-1], check_number("base", base, 1))

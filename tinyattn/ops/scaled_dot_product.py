@@ -116,7 +116,7 @@ def scaled_dot_product_attention(
     p = checks.checked_probability(dropout_p)
     *of_queries, width = q.shape
     groups, keys = k.shape[1:3]
-    scale = default_scale(width) if scale is None else checks.checked_scale(scale)
+    scale = default_scale(width) if scale is None else checks.check_number("scale", scale)
     shape = *of_queries, keys  # (B, H, Q, K)
     visibility = visibility_of(shape, valid_lens, mask, is_causal, window, q.device)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape, (*lead, *shape[2:]))
@@ -200,12 +200,7 @@ def bias_and_mask(
     if getattr(attn_mask, "is_mask", False):
         return bias, to_device(checked_mask(attn_mask, shape), query.device)
     if not isinstance(attn_mask, TensorBase):
-        # Numbers of Python are as exact as the scores.
-        array = checks.as_array(attn_mask, None, query.device)
-        is_exact = array.dtype.kind != "f" or checks.has_dtype(attn_mask)
-        attn_mask = wrap(
-            array if is_exact else checks.as_array(attn_mask, query.dtype, query.device)
-        )
+        attn_mask = wrap(to_device(checks.as_exact_as(query, attn_mask), query.device))
     if attn_mask.dtype.kind in "iu":
         raise DtypeError(
             "attn_mask holds booleans (True = visible), or floats that are added to the scores, "

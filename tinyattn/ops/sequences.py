@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ..base.backend import namespace
+from ..base.backend import namespace, to_device
 from ..base.checks import as_array, check_size, check_type, is_integer
 from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
 from ..errors import ShapeError
 from ..kernels.packing import pack_rows, pad_rows
-from .arguments import ArrayLike, any_tensor, float_tensor
+from .arguments import ArrayLike, any_tensor, at_least_float32, float_tensor
 from .arithmetic import where
 from .indexing import setitem
-from .visibility import checked_lens, packed_lens, sample_lens, visibility_of
+from .visibility import packed_lens, sample_lens, visibility_of
 
 
 def sequence_mask(x: AnyTensor, valid_lens: ArrayLike, value: float = 0) -> AnyTensor:
@@ -31,13 +29,8 @@ def sequence_mask(x: AnyTensor, valid_lens: ArrayLike, value: float = 0) -> AnyT
     """
     if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"sequence_mask takes (B, L, ...), got shape {x.shape}")
-    lens = checked_lens(valid_lens, x.shape[1])
-    visible = wrap(namespace(lens).arange(x.shape[1]) < lens[..., None])
-    if visible.shape != x.shape[:2]:
-        raise ShapeError(
-            f"sequence_mask takes a length for each of the {x.shape[0]} samples, valid_lens (B,), "
-            f"got shape {visible.shape[:-1]}"
-        )
+    lens = sample_lens(valid_lens, *x.shape[:2])
+    visible = wrap(namespace(lens).arange(x.shape[1]) < lens[:, None])
     visible = visible.to(x.device).reshape(*visible.shape, *(1,) * (x.ndim - 2))
     return where(visible, x, value)
 
@@ -62,8 +55,7 @@ def masked_mean(
         return x.mean(1) if x.shape[1] else x.sum(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
     count = keep.sum(1).clamp(min=1).reshape(len(x), *(1,) * (x.ndim - 2))
-    summands = x.float() if x.dtype == np.float16 else x  # because a sum may overflow in float16
-    kept = where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), summands, 0)
+    kept = where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), at_least_float32(x), 0)
     return (kept.sum(1) / count).to(x.dtype)
 
 
@@ -84,7 +76,8 @@ def pack_padded_sequence(x: AnyTensor, valid_lens: ArrayLike) -> AnyTensor:
     """
     if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"pack_padded_sequence takes (B, L, ...), got shape {x.shape}")
-    return pack(x, sample_lens(valid_lens, *x.shape[:2]))
+    lengths = sample_lens(valid_lens, *x.shape[:2])
+    return pack(x, tuple(to_device(lengths, "cpu").tolist()))
 
 
 def pad_packed_sequence(

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import namespace
+from ..base.backend import namespace, to_device
 from ..base.checks import Dims, check_type, dims_of, is_integer, one_dim, sizes_of
 from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.op import op
@@ -60,11 +59,7 @@ def squeeze(x: AnyTensor, dim: Dims = None) -> AnyTensor:
 @of_tensors
 def unsqueeze(x: AnyTensor, dim: int) -> AnyTensor:
     """This tensor with a new dimension of size 1 at `dim`."""
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        raise TypeError(f"a dimension is an integer, got {dim!r}")
-    if not -x.ndim - 1 <= dim <= x.ndim:
-        raise IndexError(f"unsqueeze: dim {dim} is out of range for {x.ndim} dimensions")
-    dim = dim if dim >= 0 else dim + x.ndim + 1
+    dim = one_dim(x, dim, more=1)
     return reshape(x, [*x.shape[:dim], 1, *x.shape[dim:]])
 
 
@@ -190,7 +185,7 @@ def dx(grad, shift, dim):
 @op
 def transfer(x: AnyTensor, device: str) -> AnyTensor:
     """A copy on another device; the gradient is copied back."""
-    return backend.to_device(x, device)
+    return to_device(x, device)
 
 
 @transfer.vjp("x")
@@ -231,7 +226,7 @@ def repeat_interleave(x: AnyTensor, repeats: int | ArrayLike, dim: int | None = 
     x = reshape(x, -1) if dim is None or not x.ndim else x
     dim = one_dim(x, dim or 0)
     before, (n, *after) = x.shape[:dim], x.shape[dim:]
-    counts = backend.to_device(array_like(repeats, "repeats"), "cpu")
+    counts = to_device(array_like(repeats, "repeats"), "cpu")
     if counts.dtype.kind not in "iu" or counts.shape not in ((), (1,), (n,)) or (counts < 0).any():
         raise TypeError(
             f"repeat_interleave takes one integer >= 0, or {n} along dim {dim}, got {repeats!r}"

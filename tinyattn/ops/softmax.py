@@ -18,7 +18,7 @@ from ..errors import ShapeError
 from ..kernels import with_kernels
 from ..kernels.sums import in_c_order, sum_dtype
 from ..kernels.visibility import Visibility
-from .arguments import ArrayLike, array_like, float_tensor, of_tensors
+from .arguments import ArrayLike, array_like, at_least_float32, float_tensor, of_tensors
 from .arithmetic import eq, where
 from .elementwise import exp, isfinite, log
 from .order import amax
@@ -208,11 +208,9 @@ def visible_softmax_backward(grad: Any, out: Any, visibility: Visibility | None)
 @of_tensors
 def logsumexp(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
     """log(sum(exp(x))) over `dim`, by default all; as max(x) + log(sum(exp(x - max(x))))."""
-    checks.check_keepdim(keepdim)
-    if x.dtype == np.float16:  # whose sums overflow at 65,504 equal elements
-        return logsumexp(x.float(), dim, keepdim).to(x.dtype)
+    dims = checks.dims_of(x, dim, keepdim)
     x = x if x.dtype.kind == "f" else x.to(np.float32)
-    dims = checks.dims_of(x, dim)
+    x, dtype = at_least_float32(x), x.dtype  # sums of float16 overflow at 65,504 equal elements
     shift: Any = 0
     if x.numel():
         shift = amax(x.detach(), dims, keepdim=True)
@@ -220,4 +218,4 @@ def logsumexp(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTenso
     total = sum(exp(x - shift), dims, keepdim=True)
     empty = eq(total, 0)  # a row of -inf: its gradient is 0, and that of log(0) is inf
     result = where(empty, -math.inf, log(where(empty, 1.0, total))) + shift
-    return result if keepdim else squeeze(result, dims)
+    return (result if keepdim else squeeze(result, dims)).to(dtype)

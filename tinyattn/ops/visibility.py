@@ -49,12 +49,12 @@ def checked_lens(
     return array.astype(np.int64)
 
 
-def sample_lens(valid_lens: ArrayLike, batch: int, length: int) -> tuple[int, ...]:
-    """valid_lens of padded samples (B, L), as integers on the host."""
-    lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
+def sample_lens(valid_lens: ArrayLike, batch: int, length: int) -> Array:
+    """valid_lens (B,) of padded samples (B, L), checked."""
+    lengths = checked_lens(valid_lens, length, "the length of the samples")
     if lengths.shape != (batch,):
         raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
-    return tuple(lengths.tolist())
+    return lengths
 
 
 def packed_lens(valid_lens: ArrayLike, total: int) -> tuple[int, ...]:

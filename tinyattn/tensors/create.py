@@ -120,11 +120,12 @@ def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool
     return result
 
 
-def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a new tensor, checked."""
-    if any(size < 0 for size in checks.sizes_of(tuple(sizes))):
-        raise ShapeError(f"sizes must be >= 0, got {tuple(sizes)}")
-    return tuple(sizes)
+def checked_sizes(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of a new tensor, checked; given as sizes, or as one sequence of them."""
+    shape = checks.sizes_of(sizes)
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"sizes must be >= 0, got {shape}")
+    return shape
 
 
 def zeros(
@@ -133,8 +134,14 @@ def zeros(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`."""
+    """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`.
+
+    `ta.empty` is the same function, because memory without values would make runs differ.
+    """
     return full(checks.sizes_of(shape), 0.0, dtype, device, requires_grad)
+
+
+empty = zeros
 
 
 def ones(
@@ -145,16 +152,6 @@ def ones(
 ) -> Tensor:
     """All 1."""
     return full(checks.sizes_of(shape), 1.0, dtype, device, requires_grad)
-
-
-def empty(
-    *shape: Sizes,
-    dtype: DTypeLike = np.float32,
-    device: str | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """All 0. Differs from PyTorch, because memory without values would make runs differ."""
-    return full(checks.sizes_of(shape), 0.0, dtype, device, requires_grad)
 
 
 def full(
@@ -169,7 +166,7 @@ def full(
     Differs from PyTorch: a number that an integer or boolean dtype cannot hold is a DtypeError.
     """
     value = checks.as_array(array_of(fill_value), dtype, "cpu")
-    sizes = checked_sizes(checks.sizes_of((shape,)))
+    sizes = checked_sizes((shape,))
     checks.check_broadcast("a value broadcasts to the shape of the tensor", value.shape, sizes)
     return made(np.full(sizes, value), None, device, requires_grad)
 
@@ -247,7 +244,7 @@ def randn(
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
     dtype = np.float32 if dtype is None else dtype
     checks.require_float(checks.checked_dtype(dtype), "randn")
-    values = np.asarray(random.generator().standard_normal(checked_sizes(checks.sizes_of(shape))))
+    values = np.asarray(random.generator().standard_normal(checked_sizes(shape)))
     return made(values, dtype, device, requires_grad)
 
 
@@ -262,8 +259,7 @@ def rand(
     checks.require_float(dtype, "rand")
     # Drawn in the final precision if possible, because rounding could give 1.
     drawn = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
-    sizes = checked_sizes(checks.sizes_of(shape))
-    values = np.asarray(random.generator().random(sizes, dtype=drawn))
+    values = np.asarray(random.generator().random(checked_sizes(shape), dtype=drawn))
     return made(np.minimum(values, 1 - np.finfo(dtype).epsneg), dtype, device, requires_grad)
 
 
@@ -287,18 +283,16 @@ def randint(
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     dtype = checks.checked_dtype(np.int64 if dtype is None else dtype)
-    if dtype.kind not in "iu":
-        raise DtypeError(f"randint makes integers, got dtype {dtype}")
+    checks.require_integers(dtype, "randint makes integers")
     checks.as_array(np.array([low, high - 1]), dtype, None)  # DtypeError if one does not fit
-    values = random.generator().integers(low, high, checked_sizes(checks.sizes_of((size,))))
+    values = random.generator().integers(low, high, checked_sizes((size,)))
     return made(np.asarray(values), dtype, device, False)
 
 
 def randperm(n: int, device: str | None = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    return made(
-        random.generator().permutation(checks.check_size("n", n, 0)), np.int64, device, False
-    )
+    order = random.generator().permutation(checks.check_size("n", n, 0))
+    return made(order, np.int64, device, False)
 
 
 def like(
@@ -360,8 +354,7 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     [[1, 0, 0], [0, 0, 1]]
     """
     array = array_like(ids, "ids")
-    if array.dtype.kind not in "iu":
-        raise DtypeError(f"one_hot takes integer ids, got {array.dtype}")
+    checks.require_integers(array.dtype, "one_hot takes integer ids")
     if num_classes == -1:
         if not array.size:
             raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
@@ -408,5 +401,4 @@ def alibi_bias(
     distances = np.abs(np.arange(past, last)[:, None] - np.arange(keys))
     dtype = checks.checked_dtype(dtype or np.float32)
     checks.require_float(dtype, "alibi_bias")
-    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)
-    return bias if device is None else bias.to(device)
+    return Tensor(-slopes[:, None, None] * distances, dtype, device)

@@ -20,7 +20,7 @@ from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..engine.versions import UNREACHED, remade, sharing, views_between
-from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
+from ..errors import DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
 from ..ops.indexing import numbers_first, without_leading_ones
@@ -226,11 +226,7 @@ class Operators(Conversions):
         recorded = recorded and is_grad_enabled()
         (check_recordable if recorded else check_writable)(self)
         if isinstance(value, Values):
-            if value.device != self.device:
-                raise DeviceError(
-                    f"the tensor is on {self.device}, the values are on {value.device}: "
-                    "use .to(device)"
-                )
+            checks.check_one_device("x[i] = y", "x", self._data, "y", value._data)
             array = value._data
         else:
             array = checks.as_array(value, self.dtype, self.device)

@@ -6,13 +6,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import Array, read_only, to_device
-from ..base.checks import as_array, has_dtype, require_float
+from ..base.backend import Array, device_of, read_only, to_device
+from ..base.checks import as_array, has_dtype, require_float, require_integers
 from ..base.names import UnknownNameError
 from ..engine.autograd import Leaf, TensorBase, array_of
 from ..engine.versions import Version
-from ..errors import DtypeError, GraphError, InPlaceError, ShapeError
+from ..errors import GraphError, InPlaceError, ShapeError
 from ..ops.types import DTypeLike, Number
 
 
@@ -120,7 +119,7 @@ class Values(TensorBase):
     @property
     def device(self) -> str:
         """ "cpu" or "cuda". Differs from PyTorch, where a device is an object."""
-        return backend.device_of(self._data)
+        return device_of(self._data)
 
     @overload
     def size(self, dim: None = None) -> tuple[int, ...]: ...
@@ -192,8 +191,7 @@ class Values(TensorBase):
         return bool(self.item())
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
-            raise DtypeError(f"only an integer tensor can be an index, got {self.dtype}")
+        require_integers(self.dtype, "only an integer tensor can be an index")
         return int(self.item())
 
     # As arrays of other libraries

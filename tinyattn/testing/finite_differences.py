@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import check_type, listed
-from ..engine import autograd
+from ..engine.autograd import grad
 from ..errors import DtypeError, GradcheckError, GraphError
 from ..tensors.tensor import Tensor
 from .slopes import Kinks, Line, moved, random_moves, signed
@@ -209,7 +209,7 @@ class Checker:
         def gradient(*arguments: Any) -> tuple[Tensor, ...]:
             outputs = floats_in(self.fn(*arguments[:count]))
             tensors = [t for t in (*arguments[:count], *self.parameters) if requires(t)]
-            gradients = autograd.grad(
+            gradients = grad(
                 outputs, tensors, list(arguments[count:]), create_graph=True, allow_unused=True
             )
             # A gradient that is constant has no derivative to check.
@@ -224,9 +224,7 @@ class Checker:
         """Rules that run on Tensors must give the same as on arrays."""
         cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
         unrecorded, recorded = (
-            autograd.grad(
-                self.outputs(), self.tensors, cotangents, create_graph=create, allow_unused=True
-            )
+            grad(self.outputs(), self.tensors, cotangents, create_graph=create, allow_unused=True)
             for create in (False, True)
         )
         largest = max((np.abs(g.numpy()).max(initial=0.0) for g in cotangents), default=0.0)
@@ -249,7 +247,7 @@ class Checker:
         output = self.outputs()[o]
         grad_output = Tensor(cotangent, device=output.device)
         try:
-            gradients = autograd.grad(output, self.tensors, grad_output, allow_unused=True)
+            gradients = grad(output, self.tensors, grad_output, allow_unused=True)
         except GraphError as error:  # a rule that returns nothing, or the wrong shape
             raise GradcheckError(f"output {o}: {error}") from error
         if not np.array_equal(grad_output.numpy(), cotangent, equal_nan=True):

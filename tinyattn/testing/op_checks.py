@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import read_only
-from ..engine import autograd
-from ..engine.autograd import wrap
+from ..engine.autograd import grad, wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
 from ..nn import Module
 from ..nn.module import copied
@@ -151,7 +150,7 @@ def run(
     gradients: Sequence[Any] = [None] * len(tensors)
     if recorded:
         grad_outputs = [wrap(cotangents(output)) for output in recorded]
-        gradients = autograd.grad(recorded, tensors, grad_outputs, allow_unused=True)
+        gradients = grad(recorded, tensors, grad_outputs, allow_unused=True)
     gradient_arrays = [
         np.zeros(t.shape, t.dtype) if g is None else g._data
         for g, t in zip(gradients, tensors, strict=True)
@@ -335,7 +334,7 @@ def check_lifetime(fn: Function, arguments: Arguments, rng: np.random.Generator)
             recorded = [output for output in outputs if output.requires_grad]
             if backward and recorded:
                 cotangents = [wrap(signed(rng, output.shape)) for output in recorded]
-                autograd.grad(recorded, tensors_to_check(fn, inputs), cotangents, allow_unused=True)
+                grad(recorded, tensors_to_check(fn, inputs), cotangents, allow_unused=True)
             passed_on = {id(argument) for argument in inputs}
             alive = [weakref.ref(output) for output in outputs if id(output) not in passed_on]
             del outputs, recorded

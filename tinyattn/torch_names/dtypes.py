@@ -12,19 +12,12 @@ import numpy as np
 
 from .. import hints
 from ..base.checks import rectangular
-from ..errors import DtypeError
 from ..tensors.create import zeros
 from ..tensors.tensor import Tensor as Base
 
 KINDS = {name: np.dtype(kind) for name, kind in hints.DTYPES.items()}
 DTYPES = {str(kind): kind for kind in KINDS.values()} | KINDS
 del DTYPES["char"], DTYPES["byte"]  # which only methods are called
-
-
-def set_default_dtype(d: Any) -> None:
-    """Take float32, which is the default; every other dtype is a DtypeError."""
-    if np.dtype(d) != np.float32:
-        raise DtypeError(f"the default dtype is float32 and stays so, got {d}: write dtype=")
 
 
 class OfDtype(type):

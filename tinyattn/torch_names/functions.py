@@ -15,13 +15,13 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import check_choice, check_type, checked_index, integer, one_dim, sizes_of
+from ..base.checks import check_choice, checked_index, integer, one_dim, sizes_of
 from ..engine.autograd import wrap
-from ..errors import ShapeError
+from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
+from ..ops.arguments import any_tensor
 from ..ops.indexing import check_places, shape_at
 from ..tensors.tensor import Tensor
-from . import dtypes
 from .devices import MAKERS, adapted
 from .marks import both, changing, function, rows, with_name
 
@@ -30,15 +30,11 @@ def by_numpy(name: str) -> Callable[..., Any]:
     """NumPy's function of this name, or CuPy's; its result has no gradient."""
 
     def function(input, *args, **options):
-        arrays = [getattr(arg, "_data", arg) for arg in (tensor_of(name, input), *args)]
+        any_tensor(input, f"{name}: input")
+        arrays = [getattr(arg, "_data", arg) for arg in (input, *args)]
         return wrap(getattr(namespace(input._data), name)(*arrays, **options))
 
     return function
-
-
-def tensor_of(name: str, x: Any) -> Tensor:
-    check_type(f"{name} takes a Tensor", x, Tensor, ": wrap it in tensor(...)")
-    return x
 
 
 def with_gradient_0(values: Tensor, *inputs: Any) -> Tensor:
@@ -105,9 +101,7 @@ def lerp(input, end, weight):
     return ta.where(abs(weight) < 0.5, from_input, from_end)
 
 
-divide = true_divide = both(
-    lambda input, other, *, rounding_mode=None: div(input, other, rounding_mode=rounding_mode)
-)
+divide = true_divide = changing(div)
 floor_divide = both(Tensor.__floordiv__)
 neg = both(Tensor.__neg__, "-x")
 addcdiv = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2)
@@ -150,7 +144,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 def where(condition, input=None, other=None):
     """The elements of a pair by a condition, or of a condition alone where it is True."""
     if input is None and other is None:
-        return nonzero(tensor_of("where", condition), as_tuple=True)
+        return nonzero(any_tensor(condition, "where: condition"), as_tuple=True)
     return ta.where(condition, input, other)
 
 
@@ -276,13 +270,6 @@ def index_fill(input, dim, index, value):
     return index_put(input, along(input, dim, index, counts_back=True), value)
 
 
-def full_index(index, dim):
-    """The index of every element that `gather` takes: its own, but `index` along `dim`."""
-    grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
-    grid[dim] = index
-    return tuple(grid)
-
-
 @changing
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """In tinyattn: write y = x.clone(), then y[ta.arange(len(x))[:, None], index] = values, for
@@ -300,7 +287,10 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
         raise ShapeError(
             f"scatter takes a source no smaller than the index {index.shape}, got {src.shape}"
         )
-    return index_put(input, full_index(index._data, dim), value, reduce == "add")
+    # The index of every element that `gather` takes: its own, but `index` along `dim`.
+    places = list(namespace(index._data).ogrid[tuple(map(slice, index.shape))])
+    places[dim] = index._data
+    return index_put(input, places, value, reduce == "add")
 
 
 @changing
@@ -312,7 +302,7 @@ def scatter_add(input, dim, index, src):
 @both
 def nonzero(input, as_tuple=False):
     """In tinyattn: write np.argwhere(x.numpy())"""
-    rows = tensor_of("nonzero", input)
+    rows = any_tensor(input, "nonzero: input")
     places = by_numpy("argwhere")(rows.reshape(1) if as_tuple and not rows.ndim else rows)
     return places.unbind(1) if as_tuple else places
 
@@ -376,8 +366,14 @@ finfo = function(np.finfo, "np.finfo(x.dtype)")
 iinfo = function(np.iinfo, "np.iinfo(x.dtype)")
 inference_mode = function(ta.no_grad, "ta.no_grad()")
 get_default_dtype = function(lambda: np.dtype(np.float32))
-set_default_dtype = function(dtypes.set_default_dtype)
 load = function(lambda f, map_location=None, weights_only=True: ta.load(f))
+
+
+@function
+def set_default_dtype(d):
+    """Take float32, which is the default; every other dtype is a DtypeError."""
+    if np.dtype(d) != np.float32:
+        raise DtypeError(f"the default dtype is float32 and stays so, got {d}: write dtype=")
 
 
 @function

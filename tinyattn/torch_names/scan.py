@@ -406,13 +406,12 @@ def rewritten(program: str) -> str:
     return "\n".join(lines)
 
 
-def text_of(path: Path) -> tuple[str, str]:
-    """The text of a file, and its encoding."""
+def text_of(path: Path) -> tuple[str, str, Any]:
+    """The text of a file, its encoding, and its line ends: one of them, several, or None."""
     if path.suffix == ".ipynb":
         raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
-    with path.open("rb") as file:
-        encoding, _ = tokenize.detect_encoding(file.readline)
-    return path.read_text(encoding), encoding
+    with tokenize.open(path) as file:
+        return file.read(), file.encoding, file.newlines
 
 
 def scanned(path: Path, write: bool) -> Scan | None:
@@ -421,19 +420,17 @@ def scanned(path: Path, write: bool) -> Scan | None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:
-        text, encoding = text_of(path)
+        text, encoding, newlines = text_of(path)
         scan = Scan(text)
         print(*report(scan), sep="\n")
         if write and scan.changes:
-            with path.open(encoding=encoding, newline="") as file:
-                newline = "\r\n" if "\r\n" in file.read() else "\n"
+            newline = "\r\n" if "\r\n" in (newlines or "") else "\n"
             path.write_text(rewritten(text), encoding, newline=newline)
+        return scan
     except (OSError, SyntaxError, ValueError) as error:
         print(f"  cannot be read: {error}")
     except (RecursionError, MemoryError):
         print("  cannot be read: it is nested too deeply")
-    else:
-        return scan
     finally:
         sys.setrecursionlimit(limit)
     return None

@@ -321,9 +321,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: F.sequence_mask([1.0], [1]), TypeError, "x must be a Tensor, got list"),
             error(lambda: F.sequence_mask(t(3), [1]), ValueError, r"\(B, L, .*got shape \(3,\)"),
-            error(
-                lambda: F.sequence_mask(t(2, 3), [1]), ValueError, r"2 samples.*got shape \(1,\)"
-            ),
+            error(lambda: F.sequence_mask(t(2, 3), [1]), ValueError, r"2 samples.*got \(1,\)"),
             error(lambda: F.sequence_mask(t(2, 3), [1, 4]), ValueError, "3, got 4 at index 1"),
             error(lambda: F.sequence_mask(t(2, 3), [1, 2], "text"), TypeError, "'text'"),
         ],

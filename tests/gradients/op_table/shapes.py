@@ -140,8 +140,8 @@ ROWS: list[OpRow] = [
         lambda x, dim: x.unsqueeze(dim),
         on.UNSQUEEZES,
         [
-            error(lambda: t(2, 3).unsqueeze(3), IndexError, "dim 3 .*2 dimensions"),
-            error(lambda: t(2, 3).unsqueeze(-4), IndexError, "dim -4 .*2 dimensions"),
+            error(lambda: t(2, 3).unsqueeze(3), IndexError, "dim 3 .*expected -3 to 2"),
+            error(lambda: t(2, 3).unsqueeze(-4), IndexError, "dim -4 .*expected -3 to 2"),
             error(lambda: t(2, 3).unsqueeze("0"), TypeError, "integer, got '0'"),
         ],
         covers=("Tensor.unsqueeze",),
@@ -349,7 +349,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ta.stack([]), TypeError, "one or more Tensors"),
             error(lambda: ta.stack([t(3), t(2)]), ValueError, r"\[1, 3\], float\d+\[1, 2\]"),
-            error(lambda: ta.stack([t(3), t(3)], 2), IndexError, "dim 2 .*1 dimension"),
+            error(lambda: ta.stack([t(3), t(3)], 2), IndexError, "dim 2 .*expected -2 to 1"),
         ],
         spellings={"ta.stack": lambda *xs, dim: ta.stack(list(xs), dim=dim)},
         differentiable="all",

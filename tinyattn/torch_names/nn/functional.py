@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ... import functional as _functional
-from ...base.checks import check_reduction
 from ...engine.grad_mode import no_grad
 from ...functional import *  # noqa: F403
 from ...ops.arguments import check_same_shape
@@ -82,7 +81,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     tensor(1.5)
     """
     check_same_shape("l1_loss", input, target)
-    return reduced((input - target).abs(), check_reduction(reduction))
+    return reduced((input - target).abs(), reduction)
 
 
 def smooth_l1_loss(
@@ -92,7 +91,7 @@ def smooth_l1_loss(
     check_same_shape("smooth_l1_loss", input, target)
     error = (input - target).abs()
     losses = where(error < beta, error * error / (2 * beta), error - beta / 2) if beta else error
-    return reduced(losses, check_reduction(reduction))
+    return reduced(losses, reduction)
 
 
 def binary_cross_entropy(
@@ -127,7 +126,7 @@ def binary_cross_entropy_with_logits(  # type: ignore[no-redef]
 
 def weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """The losses times their weights, or their mean or sum."""
-    return reduced(losses if weight is None else losses * weight, check_reduction(reduction))
+    return reduced(losses if weight is None else losses * weight, reduction)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

@@ -72,9 +72,7 @@ class Gated(Module):
     def states(self, x: Tensor, first: Tensor, name: str) -> Tensor:
         """Those after each position: x (L, B, D), first (parts, B, H) -> (L, parts, B, H)."""
         projected = F.linear(x, *self.weight_and_bias(f"ih{name}"))
-        return recurrent_states(
-            projected, *self.weight_and_bias(f"hh{name}"), first, kind=self.kind
-        )
+        return recurrent_states(projected, *self.weight_and_bias(f"hh{name}"), first, self.kind)
 
     def in_form_of_pytorch(self, states: Tensor) -> Any:
         """(parts, ...) -> h, or of an LSTM the pair (h, c)."""
@@ -108,8 +106,21 @@ class Recurrent(Gated):
     def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
         self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
-        out, state = self.run_layers(x.transpose(0, 1) if swapped else x, hx)
-        return (out.transpose(0, 1) if swapped else out), state
+        x = x.transpose(0, 1) if swapped else x  # (L, B, D), or (L, D)
+        shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
+        firsts = self.first_states(hx, shape, x)
+        lasts: list[Tensor] = []
+        for names in self.runs:
+            x = F.dropout(x, self.dropout, self.training) if lasts else x
+            outs = []
+            for name in names:
+                is_reverse = name.endswith("_reverse")
+                states = self.states(x.flip(0) if is_reverse else x, firsts[:, len(lasts)], name)
+                outs.append(states[:, 0].flip(0) if is_reverse else states[:, 0])
+                lasts.append(states[-1])
+            x = outs[0] if len(outs) == 1 else cat(outs, -1)
+        x = x.transpose(0, 1) if swapped else x
+        return x, self.in_form_of_pytorch(stack(lasts, 1))
 
     @property
     def _flat_weights_names(self) -> list[str]:
@@ -124,22 +135,6 @@ class Recurrent(Gated):
         defaults["bidirectional"] = False
         changed = [f"{n}={getattr(self, n)}" for n, x in defaults.items() if getattr(self, n) != x]
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
-
-    def run_layers(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """x (L, B, D), or (L, D) -> the outputs and the last states."""
-        shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
-        firsts = self.first_states(state, shape, x)
-        lasts: list[Tensor] = []
-        for names in self.runs:
-            x = F.dropout(x, self.dropout, self.training) if lasts else x
-            outs = []
-            for name in names:
-                is_reverse = name.endswith("_reverse")
-                states = self.states(x.flip(0) if is_reverse else x, firsts[:, len(lasts)], name)
-                outs.append(states[:, 0].flip(0) if is_reverse else states[:, 0])
-                lasts.append(states[-1])
-            x = outs[0] if len(outs) == 1 else cat(outs, -1)
-        return x, self.in_form_of_pytorch(stack(lasts, 1))
 
 
 class Cell(Gated):
