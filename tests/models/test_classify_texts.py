@@ -366,6 +366,7 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
 
 
 def test_vectors_of_words_learn_faster_than_layers(example):
+    ta.manual_seed(0)
     sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.0, "longest": 3}
     model = example.TextClassifier(example.Vocabulary.of(["a b"] * 2), ["x", "y"], sizes)
     part = example.Texts(["a", "b"], np.array([0, 1]))
@@ -374,8 +375,8 @@ def test_vectors_of_words_learn_faster_than_layers(example):
     args = example.argparse.Namespace(seed=0, batch_size=2, epochs=2, lr=2e-4)
     example.train(model, part, part, args, 70.0)
     for name, rate in (("embedding.weight", 7e-3), ("output.weight", 1e-4)):
-        moved = abs(model.state_dict()[name].numpy() - before[name])[-2:]
-        assert np.median(moved) == pytest.approx(rate, rel=0.1)  # Adam's first step is its rate
+        moved = abs(model.state_dict()[name].numpy() - before[name]).max()
+        assert moved == pytest.approx(rate, rel=0.25)  # Adam's first step, and weight decay
 
 
 @pytest.mark.parametrize(
