@@ -63,6 +63,7 @@ SIZES = ("d_model", "heads", "layers", "dropout", "longest")
 PATIENCE = 5  # epochs without a lower validation loss, after which the training ends
 STEPS = 60  # of an epoch, or more; a small file needs small batches, because else it is few steps
 SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has learned by heart
+FASTER = 70.0  # vectors of words learn: at one rate the layers learn few texts by heart before
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
@@ -142,15 +143,19 @@ def accuracy(model: TextClassifier, part: Texts) -> float:
 
 
 def train(
-    model: TextClassifier, learn: Texts, validation: Texts, args: argparse.Namespace
-) -> tuple[list[float], list[list[float]]]:
+    model: TextClassifier, learn: Texts, validation: Texts, args: argparse.Namespace,
+    faster: float = 1.0,
+) -> tuple[list[float], list[list[float]]]:  # fmt: skip
     """The loss of each step, and (step, loss) on the validation texts after each epoch.
 
+    faster: how many times the learning rate args.lr the vectors of words have.
     The model ends with the weights of its lowest validation loss. Ctrl-C ends the training after
     a step.
     """
     rng = np.random.default_rng(args.seed)
-    optimizer = optim.AdamW(model.parameters(), args.lr, weight_decay=0.1)
+    vectors, *others = model.parameters()
+    groups = [{"params": [vectors], "lr": faster * args.lr}, {"params": others}]
+    optimizer = optim.AdamW(groups, args.lr, weight_decay=0.1)
     total = args.epochs * -(-len(learn.texts) // args.batch_size)
     schedule = optim.CosineSchedule(optimizer, total, min(100, total // 10))
     loop = TrainingLoop("", {"model": model})  # which keeps the best model, and saves nothing here
@@ -272,7 +277,7 @@ def options() -> argparse.Namespace:
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
     add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
-    add("--lr", type=float, help="highest learning rate (0.003; for smaller batches lower)")
+    add("--lr", type=float, help="highest, of the layers (0.0003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     args = parser.parse_args()
@@ -308,7 +313,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
     args.batch_size = args.batch_size or min(64, max(8, len(learn.texts) // STEPS))
     if args.lr is None:
-        args.lr = 3e-3 * (args.batch_size / 64) ** 0.5
+        args.lr = 3e-4 * (args.batch_size / 64) ** 0.5
     vocabulary = Vocabulary.of(learn.texts)
     model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
     counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))
@@ -324,7 +329,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     if covered < 0.9:
         print(f"warning: the vocabulary has {covered:.0%} of the words of the test texts; the "
               "model reads all others as one unknown word: more texts would help")  # fmt: skip
-    losses, measured = train(model, learn, validation, args)
+    losses, measured = train(model, learn, validation, args, FASTER)
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
     figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)

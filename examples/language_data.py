@@ -134,7 +134,8 @@ def divided(files: Sequence[Path]) -> Parts:
     spans = [Span(path, 0, size) for path, size in zip(files, sizes, strict=True)]
     if len(spans) >= MANY:
         held_out = spans[TENTH - 1 :: TENTH]
-        return Parts([span for span in spans if span not in held_out], held_out)
+        del spans[TENTH - 1 :: TENTH]
+        return Parts(spans, held_out)
     parts = Parts([], [])
     border = sum(sizes) * (TENTH - 1) // TENTH
     for path, begin, end in spans:
@@ -286,13 +287,14 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     note = path.with_suffix(".json")
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
              for span in spans]  # fmt: skip
-    tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
-    state: dict[str, Any] = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0,
-                             "bytes": 0, "is_done": False}  # fmt: skip
+    # A digest of them, because the note is written often, and a list of many files is long.
+    made_of = hashlib.sha256(repr((texts, encoder.tokenizer.to_str())).encode()).hexdigest()
+    state: dict[str, Any] = {"made_of": made_of, "file": 0, "place": 0, "ids": 0, "bytes": 0,
+                             "is_done": False}  # fmt: skip
     if note.exists() and path.exists():
         old = json.loads(note.read_text("utf-8"))
         is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
-        if is_whole and all(old.get(name) == state[name] for name in ("texts", "tokens")):
+        if is_whole and old.get("made_of") == made_of:
             state = old
     if not state["is_done"]:
         with open(path, "r+b" if state["ids"] else "wb") as file:

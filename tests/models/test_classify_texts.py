@@ -320,7 +320,7 @@ def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, 
     """So that an epoch has 60 steps or more; a step of fewer texts is a smaller one."""
     file, given = tmp_path / "some.csv", []
 
-    def train(model, learn, validation, args):
+    def train(model, learn, validation, args, faster):
         given.append((args.batch_size, args.lr))
         raise ValueError("enough")
 
@@ -330,7 +330,7 @@ def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, 
     for more in ([], ["--batch-size", 7, "--lr", 0.5]):
         with pytest.raises(SystemExit):
             run(example, monkeypatch, file, *columns, *more)
-    assert given == [(size, pytest.approx(3e-3 * (size / 64) ** 0.5)), (7, 0.5)]
+    assert given == [(size, pytest.approx(3e-4 * (size / 64) ** 0.5)), (7, 0.5)]
 
 
 def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys):
@@ -374,6 +374,20 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
     assert [loss for _, loss in found] == [3.0, 1.0, *five]
     np.testing.assert_array_equal(model.output.weight.numpy(), states[1])
     assert not np.array_equal(states[1], states[-1])
+
+
+def test_vectors_of_words_learn_faster_than_layers(example):
+    ta.manual_seed(0)
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.0, "longest": 3}
+    model = example.TextClassifier(example.Vocabulary.of(["a b"] * 2), ["x", "y"], sizes)
+    part = example.Texts(["a", "b"], np.array([0, 1]))
+    before = {name: p.numpy().copy() for name, p in model.named_parameters()}
+    # The rate of the first step is half of the highest one, and that of the second is 0.
+    args = example.argparse.Namespace(seed=0, batch_size=2, epochs=2, lr=2e-4)
+    example.train(model, part, part, args, 70.0)
+    for name, rate in (("embedding.weight", 7e-3), ("output.weight", 1e-4)):
+        moved = abs(model.state_dict()[name].numpy() - before[name]).max()
+        assert moved == pytest.approx(rate, rel=0.25)  # Adam's first step, and weight decay
 
 
 @pytest.mark.parametrize(

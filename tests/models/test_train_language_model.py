@@ -445,6 +445,18 @@ def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path,
     assert changed.bytes < training.bytes
 
 
+def test_the_note_of_many_files_is_short(data, tmp_path):
+    """It is written often, so a list of all files would take longer than their ids."""
+    paths = [tmp_path / f"{i}.txt" for i in range(500)]
+    for path in paths:
+        path.write_text("a", "utf-8")
+    parts = data.divided(paths)
+    assert [span.path for span in parts.held_out] == paths[9::10]
+    encoder = data.Encoder(data.character_tokenizer("a"))
+    assert data.encoded(parts.training, encoder, tmp_path / "ids.bin", lambda _: None).bytes == 450
+    assert (tmp_path / "ids.json").stat().st_size < 500
+
+
 def test_n_grams_are_witten_bells(data):
     rng = np.random.default_rng(0)
     training, held_out = (rng.integers(0, 4, n) ** 2 % 5 for n in (200, 60))
