@@ -69,9 +69,12 @@ class Block(NamedTuple):
 
 @inlined
 def head_of(number, heads, groups, rows, ranges):
-    """Neighbouring numbers are of different samples: a thread then has long and short ones."""
+    """Neighbouring numbers are of one sample, because two threads that write to its rows would wait
+    for each other. The samples are the first, the last, the second, the last but one, and so on: of
+    samples that are sorted by length each thread then has short and long ones."""
     batch = len(rows.query_offsets) - 1
-    b, h = number % batch, number // batch
+    place, h = number // heads, number % heads
+    b = batch - 1 - place // 2 if place % 2 else place // 2
     query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
     queries, keys = rows.query_offsets[b + 1] - query_start, rows.key_offsets[b + 1] - key_start
     keys = min(keys, ranges[2, b % ranges.shape[1], min(queries, ranges.shape[2]) - 1])
