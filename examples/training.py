@@ -291,7 +291,7 @@ def how_to_go_on() -> str:
 
 def what_is_kept() -> str:
     if Run.saved is None:
-        return "stopped before the first step; nothing was saved"
+        return "stopped before the first step; no model was saved"
     return f"stopped; what was learned is in {Run.saved}; {how_to_go_on()}"
 
 

@@ -259,7 +259,7 @@ def test_ctrl_c_before_the_first_model_saves_nothing(program, trained, capsys, m
     arguments = ["other.txt", *TINY, "--steps", "2", "--out", "run", "--overwrite"]
     with pytest.raises(SystemExit, match="130"):
         training.run_program(lambda: program(*arguments))
-    assert "nothing was saved" in capsys.readouterr().out
+    assert "no model was saved" in capsys.readouterr().out
     after = files_in(trained)
     assert {path: after[path] for path in before} == before
     assert {path.parent.parent.name for path in after.keys() - before.keys()} == {"ids"}
