@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -209,6 +210,25 @@ def test_inplace_is_taken_and_leaves_the_input(torch: Any) -> None:
         function(x, inplace=True)
     assert x.tolist() == [-1.0, 2.0]
     assert nn.Dropout(0.25, True).p == 0.25
+
+
+@pytest.mark.parametrize("dims", range(5))
+@pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
+def test_without_a_dim_softmax_goes_over_pytorchs(torch: Any, name: str, dims: int) -> None:
+    """Which depends on the number of dimensions; and the gradient too."""
+    x, cotangent = (np.asarray(numbers(seed, *(2, 3, 4, 5)[:dims])) for seed in range(2))
+    function = {"Softmax": "softmax", "LogSoftmax": "log_softmax"}[name]
+    theirs = torch.tensor(x, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch would rather have a dim
+        right = getattr(torch.nn.functional, function)(theirs)
+    right.backward(torch.tensor(cotangent))
+    for call in (getattr(F, function), getattr(nn, name)()):
+        ours = ta.tensor(x, requires_grad=True)
+        found = call(ours)
+        found.backward(ta.tensor(cotangent))
+        np.testing.assert_allclose(found.numpy(), right.detach().numpy(), 1e-6, 1e-7)
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), 1e-5, 1e-6)
 
 
 def test_gumbel_softmax_samples_the_distribution() -> None:

@@ -184,6 +184,22 @@ def batch_norm(
     return out if bias is None else out + bias.reshape(shape)
 
 
+def implicit_dim(input: Tensor, dim: int | None) -> int:
+    """`dim`, or where it is left out the dimension that PyTorch takes."""
+    usual = 0 if input.ndim in (0, 1, 3) else 1
+    return usual if dim is None else dim
+
+
+def softmax(input, dim=None, dtype=None):  # type: ignore[no-redef]
+    """As in tinyattn, but without `dim` over dimension 0 of 1 or 3, else over dimension 1."""
+    return _functional.softmax(input, implicit_dim(input, dim), dtype)
+
+
+def log_softmax(input, dim=None, dtype=None):  # type: ignore[no-redef]
+    """As in tinyattn, but without `dim` over dimension 0 of 1 or 3, else over dimension 1."""
+    return _functional.log_softmax(input, implicit_dim(input, dim), dtype)
+
+
 def softplus(  # type: ignore[no-redef]
     input: Tensor, beta: float = 1.0, threshold: float = 20.0
 ) -> Tensor:

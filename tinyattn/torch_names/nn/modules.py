@@ -18,7 +18,7 @@ from .parameter import UninitializedParameter
 
 __all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
     Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ReLU
-    SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
+    SiLU SmoothL1Loss Softmax Softplus""".split()  # noqa: SIM905
 
 
 class FunctionModule(Module):
@@ -74,6 +74,7 @@ NLLLoss = module_of("NLLLoss", F.nll_loss)
 ReLU = module_of("ReLU", F.relu)
 SiLU = module_of("SiLU", F.silu)
 SmoothL1Loss = module_of("SmoothL1Loss", F.smooth_l1_loss)
+Softmax = module_of("Softmax", F.softmax)
 Softplus = module_of("Softplus", F.softplus)
 
 
