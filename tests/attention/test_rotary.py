@@ -246,6 +246,12 @@ def test_a_yarn_of_less_than_1_keeps_the_length() -> None:
     assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 2.0}).length > 1
 
 
+@pytest.mark.parametrize("scaling", ["linear", [1], 2.0])
+def test_a_scaling_that_is_no_dict_is_refused(scaling: Any) -> None:
+    with pytest.raises(TypeError, match="scaling is a dict, got "):
+        nn.RotaryEmbedding(8, scaling=scaling)
+
+
 def test_rates_are_one_for_each_pair() -> None:
     for rates in ([1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 1.0):
         with pytest.raises(ShapeError, match=r"rates are of pairs: \(2,\), got"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -575,6 +576,11 @@ def test_a_text_ends(tmp_path):
     for prompt, number in (("", 0), ("a" * 64, 64)):
         with pytest.raises(ShapeError, match=rf"64 positions free, got {number} ids"):
             model.generate_text(prompt)
+    for prompt in (None, ["a"], b"a"):
+        with pytest.raises(ValueError, match="a prompt is a text, got "):
+            model.generate_text(prompt)
+    with pytest.raises(ValueError, match=r"a prompt is not UTF-8 at character 2: 'ab\\udce6'"):
+        model.generate_text("ab\udce6")  # which a terminal makes of the byte e6
 
 
 needs_jinja = pytest.mark.skipif(
@@ -737,7 +743,8 @@ def test_a_question_that_is_refused_changes_nothing(tmp_path):
     "".join(conversation.ask("Why?"))
     before = list(conversation.messages)
     for question, match in (("word " * 100, "the last message has .* 200 positions"),
-                            (None, "the content of a message is a text")):  # fmt: skip
+                            (None, "the content of a message is a text"),
+                            ("\udce9", "message is not UTF-8 at character 0")):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             conversation.ask(question)
         assert (conversation.messages, conversation.dropped) == (before, 0)
@@ -842,6 +849,15 @@ def test_tokens_that_only_the_settings_add_are_added(tmp_path):
         model = CausalLM.from_pretrained(tmp_path)
         with pytest.raises(CheckpointError, match=r"tokenizer_config\.json"):
             _ = model.tokenizer
+
+
+@needs_tokenizers
+def test_a_damaged_tokenizer_is_named_with_its_folder(tmp_path):
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    model = CausalLM.from_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"{re.escape(str(tmp_path))}.* is damaged"):
+        model.generate_text("a")
 
 
 # The published weights

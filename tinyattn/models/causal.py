@@ -32,7 +32,7 @@ from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
-from .chat import Conversation, chat_prompt
+from .chat import Conversation, chat_prompt, checked_text
 from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
@@ -236,7 +236,7 @@ class CausalLM(Published):
         top_k, top_p: see `generation.generate`. Raises ShapeError for a prompt without ids, and for
         one that leaves no position free.
         """
-        ids = self.tokenizer.encode(prompt).ids
+        ids = self.tokenizer.encode(checked_text("a prompt", prompt)).ids
         return self.continued(ids, self.next_scores(), max_new_tokens, **options)
 
     def continued(

@@ -215,7 +215,8 @@ def folder_tokenizer(folder: Path, data: bytes, settings: dict[str, Any]) -> Any
     It neither pads nor cuts, whatever tokenizer.json says, because texts come one at a time.
     The contents of both are given, because the folder may be gone when a tokenizer is wanted.
     """
-    tokenizer = read_tokenizer_json(data)
+    with naming(folder):
+        tokenizer = read_tokenizer_json(data)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     with naming(folder / TOKENIZER[1]):

@@ -22,9 +22,20 @@ def checked_messages(messages: Iterable[Message]) -> list[Message]:
         if not isinstance(message, dict) or not {"role", "content"} <= set(message):
             raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r:.60}')
         check_choice("a role", message["role"], *ROLES)
-        if not isinstance(message["content"], str):
-            raise ValueError(f"the content of a message is a text, got {message['content']!r:.60}")
+        checked_text("the content of a message", message["content"])
     return checked
+
+
+def checked_text(name: str, text: Any) -> str:
+    """ValueError for what is no text, also for one with halves of characters, which the package
+    tokenizers does not take: a terminal makes them of bytes that are not UTF-8."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is a text, got {text!r:.60}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is not UTF-8 at character {error.start}: {text!r:.60}") from None
+    return text
 
 
 def chat_prompt(template: str | None, messages: Iterable[Message], **words: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_choice, check_number, check_size
+from ..base.checks import check_choice, check_number, check_size, check_type
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..ops.arguments import ArrayLike, float_tensor
@@ -132,7 +132,7 @@ class RotaryEmbedding(Module):
             raise ShapeError(f"RotaryEmbedding turns pairs: width is even, got {width}")
         self.width, self.halves = width, halves
         self.base = check_number("base", base, 1)
-        self.scaling = scaling or {}
+        self.scaling = check_type("scaling is a dict", scaling or {}, dict)
         self.rates, self.length = scaled_rates(rotary_rates(width, self.base), base, self.scaling)
 
     def forward(self, x: Tensor, positions: ArrayLike | None = None) -> Tensor:
