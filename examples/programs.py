@@ -44,13 +44,11 @@ def in_any_encoding() -> None:
 
 
 def in_utf8(text: str) -> str:
-    """The text; ValueError if it has a byte that is no character, because no tokenizer takes it."""
+    """The text; ValueError if it has bytes that are not UTF-8, because no tokenizer takes them."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"the text is not in UTF-8: its character {error.start + 1} is a byte that is none"
-        ) from None
+        raise ValueError(f"character {error.start + 1} of the text is not in UTF-8") from None
     return text
 
 
