@@ -59,7 +59,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise ValueError(
-            f"{path} is damaged, or other files are not of its run: train again with --overwrite "
+            f"{path} is damaged, or does not fit the file beside it: train again with --overwrite "
             f"({type(error).__name__}: {error})"
         ) from None
 
