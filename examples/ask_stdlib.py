@@ -28,6 +28,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,14 @@ def docstrings() -> dict[str, str]:
 
 def build(encoder: Any, path: Path) -> None:
     """Points of all docstrings, saved after every block, so that a run that was stopped goes on."""
+    programs.make_folder(path.parent)  # now, and not after the first block
     texts = docstrings()
     names = list(texts)
     parts = []
-    if path.is_file() and (old := ta.load(path))["texts"] == list(texts.values()):
-        parts = [old["points"].numpy()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError, ValueError, KeyError):  # a damaged index begins anew
+        old = ta.load(path)
+        if old["texts"] == list(texts.values()):
+            parts = [old["points"].numpy()]
     done = sum(map(len, parts))
     with tqdm(total=len(names), initial=done, unit="docstring") as bar:
         for start in range(done, len(names), BLOCK):
@@ -154,12 +157,17 @@ def handicaps(names: Sequence[str], points: np.ndarray) -> np.ndarray:
     return (METHOD * methods + CROWD * near).astype(points.dtype)
 
 
+def to_build(out: Path) -> str:
+    """The command that builds the index in a folder."""
+    return "python " + programs.command(["examples/ask_stdlib.py", "--build", "--out", str(out)])
+
+
 def read_index(path: Path) -> tuple[list[str], list[str], np.ndarray, np.ndarray]:
     if not path.is_file():
-        sys.exit("there is no index yet: python examples/ask_stdlib.py --build")
+        sys.exit(f"there is no index yet: {to_build(path.parent)}")
     index = ta.load(path)
     if "handicaps" not in index:
-        sys.exit("the index is not finished: python examples/ask_stdlib.py --build goes on")
+        sys.exit(f"the index is not finished: {to_build(path.parent)} goes on")
     return index["names"], index["texts"], index["points"].numpy(), index["handicaps"].numpy()
 
 
@@ -239,6 +247,7 @@ def evaluate(names: list[str], scores_of: Any) -> tuple[int, float]:
     return sum(rank <= 5 for rank in ranks), float(np.mean(1 / np.array(ranks)))
 
 
+@programs.complaints()
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -250,8 +259,9 @@ def main() -> None:
     args = parser.parse_args()
     if not (args.question or args.build or args.evaluate):
         parser.error('ask a question in quotes, such as "copy a whole folder"')
+    programs.in_utf8(args.question or "")
     path = args.out / f"python{sys.version_info.major}.{sys.version_info.minor}.safetensors"
-    encoder = model("" if args.build else "python examples/ask_stdlib.py --build")
+    encoder = model("" if args.build else to_build(args.out))
     if args.build:
         build(encoder, path)
     names, texts, points, minus = read_index(path)

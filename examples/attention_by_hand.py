@@ -101,12 +101,15 @@ def by_tinyattn(out: Path | None) -> None:
     if out is not None:
         visible = masks.from_valid_lens(VALID_LENS, len(KEYS))
         titles = [f"sample {sample}" for sample in range(2)]
+        if not out.suffix:
+            out = out / "weights.png" if out.is_dir() else out.with_name(f"{out.name}.png")
         figure = viz.show_heatmaps(attention.attention_weights, titles=titles, mask=visible)
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=120)
         print(f"\nthe weights are drawn in {out}")
 
 
+@programs.complaints()
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -76,6 +76,7 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     )
     while True:
         question = options.prompt if options.prompt is not None else input("> ")
+        programs.in_utf8(question)
         said = "no character of the prompt has a token in this model: nothing is left to answer"
         if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
             show(conversation.ask(question), model.tokenizer)

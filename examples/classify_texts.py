@@ -116,9 +116,10 @@ class TextClassifier(nn.Module):
     def load(cls, folder: Path) -> TextClassifier:
         if not (folder / WEIGHTS).exists():
             raise FileNotFoundError(f"{folder} has no trained classifier yet: train one first")
-        about = json.loads((folder / SETTINGS).read_text("utf-8"))
-        model = cls(Vocabulary(about["vocabulary"]), about["labels"], about["sizes"])
-        model.load_state_dict(ta.load(folder / WEIGHTS))
+        with programs.reading(folder / SETTINGS):
+            about = json.loads((folder / SETTINGS).read_text("utf-8"))
+            model = cls(Vocabulary(about["vocabulary"]), about["labels"], about["sizes"])
+            model.load_state_dict(ta.load(folder / WEIGHTS))
         return model.eval()
 
 
@@ -150,7 +151,7 @@ def train(
 
     faster: how many times the learning rate args.lr the vectors of words have.
     The model ends with the weights of its lowest validation loss. Ctrl-C ends the training after
-    a step.
+    a step; KeyboardInterrupt if no epoch is whole yet.
     """
     rng = np.random.default_rng(args.seed)
     vectors, *others = model.parameters()
@@ -164,6 +165,8 @@ def train(
         for _ in range(args.epochs):
             model.train()
             for rows in epoch(lengths, args.batch_size, rng):
+                if stop.is_set():
+                    break
                 ids = model.ids_of([learn.texts[i] for i in rows])
                 forgotten = (rng.random(ids.shape) < FORGOTTEN) & (ids.numpy() != PAD)
                 scores = model(ids.masked_fill(forgotten, UNKNOWN))
@@ -176,11 +179,12 @@ def train(
                 loop.losses.append(loss.item())
                 bar.set_postfix_str(f"loss {np.mean(loop.losses[-50:]):.3f}", refresh=False)
                 bar.update()
-                if stop.is_set():
-                    break
-            loop.measured(loss_on(model, validation))
+            else:  # only a whole epoch has a validation loss
+                loop.measured(loss_on(model, validation))
             if stop.is_set() or loop.since_best >= PATIENCE:
                 break
+    if not loop.held_out:
+        programs.stop(len(loop.losses), total, "nothing is saved, because no epoch is whole")
     if loop.best is None or not any(np.isfinite(loss) for _, loss in loop.held_out):
         raise ValueError(f"the loss is not finite, so nothing was learned: lower --lr {args.lr}")
     model.load_state_dict(loop.best)
@@ -296,11 +300,9 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     if args.file is not None:
         texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     check_labels(names)
-    if (args.out / WEIGHTS).exists() and not args.overwrite:
-        raise ValueError(
-            f"{args.out} has a classifier: --overwrite replaces it, or name another --out"
-        )
-    args.out.mkdir(parents=True, exist_ok=True)  # now, and not after the training
+    programs.refuse_others(args.out / SETTINGS, (WEIGHTS, "config.json", "checkpoint.safetensors"))
+    programs.refuse_lost(args.out / WEIGHTS, args.overwrite, "a classifier")
+    programs.make_folder(args.out)  # now, and not after the training
     return texts, names
 
 
@@ -317,7 +319,8 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     vocabulary = Vocabulary.of(learn.texts)
     model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
     counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))
-    print(f"{len(texts):,} texts, {len(labels)} labels: {counts}")
+    more = f", and {len(labels) - 20} labels more" if len(labels) > 20 else ""
+    print(f"{len(texts):,} texts, {len(labels)} labels: {counts}{more}")
     print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
           f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
@@ -347,6 +350,9 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     print(f"\n{time.perf_counter() - began:.0f} s; the classifier and loss.png are in {args.out}")
     asked = [sys.argv[0], "--out", str(args.out), "--predict", "a text"]
     print(f"ask it: python {programs.command(asked)}")
+    total = args.epochs * -(-len(learn.texts) // args.batch_size)
+    if len(losses) < total and len(measured) - 1 - best < PATIENCE:  # by Ctrl-C
+        programs.stop(len(losses), total, f"the classifier of the best epoch is in {args.out}")
 
 
 @complaints()

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import programs
 from minilm import EXTRAS, model, tqdm
-from programs import at_least_one, number_in
+from programs import at_least_one, complaints, number_in
 from text_data import wordnet
 
 import tinyattn as ta
@@ -223,6 +223,7 @@ def draw(runs: dict[tuple[int, int], Run], out: Path) -> None:
     figure.savefig(out / "accuracy.png", dpi=120)
 
 
+@complaints()
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     most = number_in(1, EACH - TEST - VALIDATION, int)
@@ -238,6 +239,7 @@ def main() -> None:
     if args.short:
         args.labels, args.seeds = [8], 1
 
+    programs.make_folder(args.out)  # now, and not after the training
     began = time.perf_counter()
     test = held_out(args.validation)
     encoder = model()
@@ -257,7 +259,6 @@ def main() -> None:
     for i in np.flatnonzero(run.found != test.kinds)[::40]:
         found, right = KINDS[run.found[i]], KINDS[test.kinds[i]]
         print(f"  {found}, not {right}: {test.words[i]}, {test.texts[i]}"[:100])
-    args.out.mkdir(parents=True, exist_ok=True)
     draw(runs, args.out)
     print(f"\n{time.perf_counter() - began:.0f} seconds; accuracy.png is in {args.out}")
 

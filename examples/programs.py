@@ -8,9 +8,11 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 
 def number_in(least: float, most: float, kind: type = float) -> Callable[[str], float]:
@@ -41,19 +43,69 @@ def in_any_encoding() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def in_utf8(text: str) -> str:
+    """The text; ValueError if it has bytes that are not UTF-8, because no tokenizer takes them."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start + 1} of the text is not in UTF-8") from None
+    return text
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What is wrong with the contents of a file that a program wrote names the file."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise ValueError(
+            f"{path} is damaged, or does not fit the file beside it: train again with --overwrite "
+            f"({type(error).__name__}: {error})"
+        ) from None
+
+
+def refuse_lost(path: Path, overwrite: bool, what: str) -> None:
+    """ValueError if `path` is there, because its folder has what the program would replace."""
+    if path.exists() and not overwrite:
+        raise ValueError(
+            f"{path.parent} has {what}: --overwrite replaces it, or name another --out"
+        )
+
+
+def refuse_others(own: Path, names: Sequence[str]) -> None:
+    """ValueError if files of these names are in the folder of a file that is not there."""
+    found = [] if own.exists() else [name for name in names if (own.parent / name).exists()]
+    if found:
+        raise ValueError(
+            f"{own.parent} has files of another program, such as {found[0]}: name another --out"
+        )
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, or refuse it if no file can be written there, before a long run begins."""
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path):
+        pass
+
+
 def command(arguments: list[str]) -> str:
     """The arguments as the shell of this system takes them."""
     return subprocess.list2cmdline(arguments) if os.name == "nt" else shlex.join(arguments)
 
 
 def run(main: Callable[[], None], stopped: Callable[[], str] = lambda: "stopped") -> None:
-    """A whole program. After Ctrl-C it prints a line, what `stopped` returns."""
+    """A whole program. After Ctrl-C it prints a line: that of `main`, or what `stopped` returns."""
     in_any_encoding()
     try:
         main()
-    except KeyboardInterrupt:
-        print(f"\n{stopped()}")
+    except KeyboardInterrupt as interrupt:
+        print(f"\n{str(interrupt) or stopped()}")
         sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
+
+
+def stop(done: int, total: int, kept: str) -> NoReturn:
+    """End a training after Ctrl-C: `run` prints this line."""
+    raise KeyboardInterrupt(f"stopped after {done:,} of {total:,} steps; {kept}")
 
 
 @contextmanager
@@ -61,10 +113,12 @@ def complaints() -> Iterator[None]:
     """What cannot be done in it ends the program with one line that says why."""
     try:
         yield
-    except (ValueError, KeyError, OSError, FloatingPointError) as error:
+    except (ValueError, KeyError, OSError, FloatingPointError, MemoryError) as error:
         # The text of a KeyError has quotes, and that of an OSError a number.
         reason: object = error.args[0] if isinstance(error, KeyError) else error
         if isinstance(error, OSError) and error.strerror:
             reason = ": ".join(str(x) for x in (error.filename, error.strerror) if x)
+        elif isinstance(error, MemoryError):  # Python's own has no text
+            reason = ": ".join(filter(None, ("too large for the memory", str(error))))
         print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
         sys.exit(2)

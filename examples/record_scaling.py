@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 from language_data import standard_library
+from programs import complaints, number_in
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -157,11 +159,16 @@ def written(model: ta.models.CausalLM, text: np.ndarray) -> list[dict[str, Any]]
     return found
 
 
+@complaints()
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=50.0, help="for each size")
-    parser.add_argument("--out", type=Path, default=RECORDED)
+    add = parser.add_argument
+    add("--seconds", type=number_in(0.001, 1e6), default=50.0, help="for each size (%(default)s)")
+    add("--out", type=Path, default=RECORDED, metavar="FILE", help="it replaces this (%(default)s)")
     options = parser.parse_args()
+    if options.out.is_dir():
+        raise ValueError(f"{options.out} is a folder: name a file with --out")
+    programs.make_folder(options.out.parent)  # now, and not after the training
     ta.set_num_threads(1)
     text, held_out = python_text()
     runs: list[dict[str, Any]] = []
@@ -175,7 +182,7 @@ def main() -> None:
         if width == max(WIDTHS):  # the first steps say how far it will come
             for _ in range(16):
                 trained.step()
-            steps = int(options.seconds / trained.median())
+            steps = max(16, int(options.seconds / trained.median()))
             prediction = {"tokens": steps * BATCH * CONTEXT}
             prediction["bits"] = predicted(runs, run["parameters"], prediction["tokens"])
             print("predicted for {parameters:,} parameters: {bits:.3f}".format(**run, **prediction))
@@ -194,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    programs.run(main)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import programs
 from chat import ADVICE, SHA256, weights
-from programs import at_least_one, number_in
+from programs import at_least_one, complaints, number_in
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -187,17 +187,23 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 
 
+@complaints()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--steps", type=at_least_one, default=90, help="batches to learn from")
     add("--mix", type=number_in(0, 1000, int), default=1, help="pieces of general text in a batch")
     add("--out", type=Path, help="a folder for the adapter, which PEFT reads too")
+    add("--overwrite", action="store_true", help="replace the adapter in --out")
     add("--short", action="store_true", help="two steps")
     options = parser.parse_args(arguments)
     path = weights()
     if path is None or importlib.util.find_spec("tokenizers") is None:
         sys.exit(f"examples/teach_facts.py {ADVICE}")
+    if options.out is not None:
+        config = options.out / "adapter_config.json"
+        programs.refuse_lost(config, options.overwrite, "an adapter")
+        programs.make_folder(options.out)  # now, and not after the training
     begin = time.perf_counter()
     ta.manual_seed(0)
     model = ta.models.CausalLM.from_gguf(path, SHA256)

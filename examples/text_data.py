@@ -135,8 +135,9 @@ MARKS_OF_FILES = {
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
-# What older programs of Windows write, in China, Japan, Korea, Western Europe, Turkey, Russia.
-WINDOWS = ("gb18030", "cp932", "cp949", "cp1252", "cp1254", "cp1251")
+# What older programs of Windows write: in China, Japan, Korea, Thailand; then in Poland, Russia,
+# Western Europe, Greece, Turkey, Israel, Arabic countries.
+WINDOWS = ("gb18030", "cp932", "cp949", "cp874", *(f"cp{i}" for i in range(1250, 1257)))
 
 
 def decoded(path: Path, encoding: str | None = None) -> str:

@@ -107,8 +107,10 @@ def options() -> argparse.ArgumentParser:
     add("--lora", help="learn a correction of this rank alone", **whole)
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
-    add("--resume", action="store_true", help="go on with the run in --out")
-    add("--overwrite", action="store_true", help="begin anew where --out has a run already")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    text = "begin anew where --out has a run already"
+    again.add_argument("--overwrite", action="store_true", help=text)
     add("--sample", metavar="TEXT", help="let the model in --out go on with a text; train nothing")
     add("--temperature", type=number_in(0, 100), default=0.8, help="(%(default)s)")
     add("--top-p", type=number_in(0.001, 1), help="draw from the likeliest tokens")
@@ -371,6 +373,7 @@ def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int)
 
 def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
+    programs.in_utf8(args.sample)
     model = CausalLM.from_pretrained(args.out)
     if checkpoint_of(args.out).exists():
         state = ta.load(checkpoint_of(args.out))

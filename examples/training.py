@@ -147,7 +147,8 @@ class Run(TrainingLoop):
             figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
             figure.savefig(self.args.out / "loss.png", dpi=120)
         if len(self.losses) < total:
-            print(f"stopped after {len(self.losses)} of {total} steps; {how_to_go_on()}")
+            advice = f"; {how_to_go_on()}" if "resume" in self.args else ""
+            print(f"stopped after {len(self.losses)} of {total} steps{advice}")
             sys.exit(130)
         if get_rank():
             sys.exit()

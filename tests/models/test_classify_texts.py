@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -342,6 +344,127 @@ def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys
     assert "warning: of 30 texts only 20 are different" in said
     assert "count as different labels: 'G', 'g'" in said
     assert "\nthe weights are those after epoch 1 of 1\n" in said
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checkpoint.safetensors"])
+@pytest.mark.parametrize("more", [[], ["--overwrite"]])
+def test_files_of_another_program_stay(example, tmp_path, monkeypatch, capsys, name, more):
+    file, out = tmp_path / "some.csv", tmp_path / "out"
+    file.write_text(rows())
+    out.mkdir()
+    for other in (name, "loss.png"):
+        (out / other).write_text("of another program")
+    with pytest.raises(SystemExit, match="2"):
+        run(example, monkeypatch, file, "--short", "--d-model", 8, "--out", out, *more)
+    said = capsys.readouterr().err
+    assert f"{out} has files of another program, such as {name}: name another --out" in said
+    assert {path.name: path.read_text() for path in out.iterdir()} == dict.fromkeys(
+        (name, "loss.png"), "of another program"
+    )
+
+
+def stopped_after(example, monkeypatch, capsys, number, *arguments):
+    """What a run prints that Ctrl-C stops in a step, and the weights after each whole epoch."""
+    steps, states, loss_on = [], [], example.loss_on
+    clip, measured = example.optim.clip_grad_norm_, example.TrainingLoop.measured
+
+    def clip_and_stop(*given):
+        steps.append(given)
+        if len(steps) == number:
+            signal.raise_signal(signal.SIGINT)
+        return clip(*given)
+
+    def note(loop, loss):
+        states.append(loop.parts["model"].state_dict())
+        measured(loop, loss)
+
+    monkeypatch.setattr(example.optim, "clip_grad_norm_", clip_and_stop)
+    monkeypatch.setattr(example.TrainingLoop, "measured", note)
+    with pytest.raises(SystemExit, match="130"):
+        example.programs.run(lambda: run(example, monkeypatch, *arguments))
+    assert (len(steps), example.loss_on) == (number, loss_on)
+    return capsys.readouterr().out, states
+
+
+def test_ctrl_c_in_the_first_epoch_keeps_the_old_classifier(example, tmp_path, monkeypatch, capsys):
+    file, out = tmp_path / "some.csv", tmp_path / "out"
+    file.write_text(rows(20))  # 4 steps an epoch
+    arguments = file, "--epochs", 3, "--d-model", 8, "--out", out, "--overwrite"
+    run(example, monkeypatch, *arguments)
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    said, states = stopped_after(example, monkeypatch, capsys, 2, *arguments)
+    assert said.endswith(
+        "\nstopped after 2 of 12 steps; nothing is saved, because no epoch is whole\n"
+    )
+    assert not states
+    assert "the weights are those" not in said.rpartition("to learn from")[2]
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_ctrl_c_later_keeps_the_best_of_the_whole_epochs(
+    example, tmp_path, monkeypatch, capsys, step
+):
+    file, out = tmp_path / "some.csv", tmp_path / "out"
+    file.write_text(rows(20))
+    arguments = file, "--epochs", 3, "--d-model", 8, "--out", out
+    said, states = stopped_after(example, monkeypatch, capsys, step, *arguments)
+    words = f"stopped after {step} of 12 steps; the classifier of the best epoch is in {out}"
+    assert said.splitlines()[-1] == words
+    assert "\nthe weights are those after epoch 1 of 1\n" in said
+    assert len(states) == 1
+    found = example.TextClassifier.load(out).state_dict()
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(found[name].numpy(), value.numpy())
+
+
+@pytest.mark.parametrize(("epochs", "measured"), [(9, 6), (1, 1)])
+def test_a_run_that_ends_by_itself_is_not_stopped(
+    example, tmp_path, monkeypatch, capsys, epochs, measured
+):
+    """It ends with its patience, or with its last epoch, after which Ctrl-C comes too late."""
+    file, found = tmp_path / "some.csv", []
+
+    def loss_on(*_):
+        found.append(1.0)
+        if len(found) == measured:
+            signal.raise_signal(signal.SIGINT)
+        return 1.0
+
+    monkeypatch.setattr(example, "loss_on", loss_on)
+    file.write_text(rows(20))
+    run(example, monkeypatch, file, "--epochs", epochs, "--d-model", 8, "--out", tmp_path / "out")
+    said = capsys.readouterr().out
+    assert f"\nthe weights are those after epoch 1 of {measured}\n" in said
+    assert "stopped" not in said
+
+
+def test_of_many_labels_some_are_counted(example, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "some.csv"
+    lines = [f"a {label} thing,{label}" for label in range(22) for _ in range(10)]
+    file.write_text("\n".join(["text,label", *lines]))
+    run(example, monkeypatch, file, "--short", "--d-model", 8, "--out", tmp_path / "out")
+    assert re.search(r", 22 labels: 0 10, .*, 19 10, and 2 labels more\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"\xff", b"[1]", {"labels": 3}, {"labels": ["x"]}, {"vocabulary": [[1]]},
+     {"sizes": {}}, {"sizes": {"d_model": "8"}}],
+)  # fmt: skip
+def test_a_damaged_classifier_is_named(example, tmp_path, monkeypatch, capsys, content):
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.5, "longest": 3}
+    model = example.TextClassifier(example.Vocabulary.of(["a b c"] * 2), ["x", "y"], sizes)
+    model.save(tmp_path)
+    path = tmp_path / "classifier.json"
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(path.read_bytes()) | content).encode()
+    path.write_bytes(content)
+    with pytest.raises(SystemExit, match="2"):
+        run(example, monkeypatch, "--out", tmp_path, "--predict", "a")
+    said = capsys.readouterr().err
+    assert said.startswith(f"classify_texts.py: {path} is damaged")
+    assert said.count("\n") == 1
 
 
 def test_what_is_loaded_computes_the_same(example, tmp_path):

@@ -54,6 +54,13 @@ def test_a_conversation_that_is_too_long_ends_with_a_sentence(example, monkeypat
         example("chat").main(["--tokens", "3"])
 
 
+@pytest.mark.parametrize("options", [["caf\udce9"], []])
+def test_bytes_that_are_not_utf_8_get_a_sentence(example, monkeypatch, options):
+    monkeypatch.setattr("builtins.input", lambda _: "caf\udce9")
+    with pytest.raises(SystemExit, match=r"^character 4 of the text is not in UTF-8$"):
+        example("chat").main(["--tokens", "3", *options])
+
+
 def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
     questions = iter(["Hello", "And?"])
 
@@ -109,6 +116,20 @@ def test_facts_are_taught(example, monkeypatch, capsys, tmp_path):
         len(re.findall(r"^\d of 4 right; perplexity of held-out text \d+\.\d\d$", out, re.M)) == 2
     )
     assert re.search(r"^perplexity 1\.0\d|0\.9\d times before; \d+ s in all$", out, re.M)
+
+
+def test_an_adapter_that_cannot_be_kept_is_not_learned(example, monkeypatch, capsys, tmp_path):
+    module, file, out = example("teach_facts"), tmp_path / "file", tmp_path / "adapter"
+    learned = []
+    monkeypatch.setattr(module, "teach", lambda *_: learned.append(1))
+    file.write_text("")
+    out.mkdir()
+    (out / "adapter_config.json").write_text("{}")
+    for folder, words in ((file / "a", "Not a directory"), (out, "has an adapter: --overwrite")):
+        with pytest.raises(SystemExit, match="2"):
+            module.main(["--short", "--out", str(folder)])
+        assert words in capsys.readouterr().err
+    assert not learned
 
 
 def test_lessons_learn_the_answer_only(example):

@@ -188,6 +188,8 @@ def test_what_is_no_text_gets_a_sentence(content, words, program, capsys):
     [
         (["none.txt"], "there is no file none.txt"),
         (["--sample", "a", "--out", "none"], "none is not a folder"),
+        (["--sample", "a\udce9"], "character 2 of the text is not in UTF-8"),
+        (["--resume", "--overwrite"], "argument --overwrite: not allowed with argument --resume"),
         (["text.txt", "--lora", "4"], "name its folder with --from"),
         (["text.txt", "--heads", "3"], "cannot be split into 3 heads"),
         (["--resume", "--out", "none"], "is not there yet: train first"),

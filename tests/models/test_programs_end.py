@@ -1,0 +1,161 @@
+"""How the programs of examples/ end: what they refuse, and what they print after Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn import nn
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """A function that imports an example; `call` runs its main with options."""
+    for package in ("tqdm", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+@pytest.fixture
+def call(example, monkeypatch):
+    def run(name, *options):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, options)])
+        example(name).main()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "too large for the memory"),
+        (MemoryError("Unable to allocate 7 TiB"), "too large for the memory: Unable to allocate"),
+        (KeyError("no such name"), "no such name"),
+        (FileNotFoundError(2, "No such file", "a.txt"), "a.txt: No such file"),
+    ],
+)
+def test_what_cannot_be_done_gets_a_sentence(example, monkeypatch, capsys, error, words):
+    monkeypatch.setattr(sys, "argv", ["folder/program.py"])
+    with pytest.raises(SystemExit, match="2"), example("programs").complaints():
+        raise error
+    said = capsys.readouterr().err
+    assert said.startswith(f"program.py: {words}")
+    assert said.count("\n") == 1
+
+
+def test_ctrl_c_prints_what_the_program_says_or_stopped(example, capsys):
+    programs = example("programs")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    for main, said in (
+        (interrupted, "stopped"),
+        (
+            lambda: programs.stop(1, 2000, "all is lost"),
+            "stopped after 1 of 2,000 steps; all is lost",
+        ),
+    ):
+        with pytest.raises(SystemExit, match="130"):
+            programs.run(main)
+        assert capsys.readouterr().out == f"\n{said}\n"
+
+
+@pytest.mark.skipif(os.name == "nt" or getattr(os, "geteuid", lambda: 1)() == 0, reason="root may")
+def test_a_folder_in_which_nothing_can_be_written_is_refused(example, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        example("programs").make_folder(tmp_path)
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "none"])
+def test_a_scaling_law_needs_time(call, capsys, seconds):
+    with pytest.raises(SystemExit, match="2"):
+        call("record_scaling", "--seconds", seconds)
+    assert "argument --seconds: " in capsys.readouterr().err
+
+
+def test_a_scaling_law_that_cannot_be_kept_is_not_measured(
+    example, call, capsys, monkeypatch, tmp_path
+):
+    begun = []
+    monkeypatch.setattr(example("record_scaling"), "python_text", lambda: begun.append(1))
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "a.json"):
+        with pytest.raises(SystemExit, match="2"):
+            call("record_scaling", "--out", out)
+        said = capsys.readouterr().err
+        assert said.startswith("record_scaling.py: ")
+        assert said.count("\n") == 1
+    assert not begun
+
+
+def test_a_scaling_law_is_measured_in_the_least_time(example, call, monkeypatch, tmp_path):
+    module, threads = example("record_scaling"), ta.get_num_threads()
+    text = np.frombuffer(b"def f(x): return x\n" * 500, np.uint8)
+    monkeypatch.setattr(module, "python_text", lambda: (text, text))
+    monkeypatch.setattr(module, "WIDTHS", {4: 2, 8: 2, 12: 2})
+    out = tmp_path / "new" / "law.json"
+    call("record_scaling", "--seconds", "0.001", "--out", out)
+    ta.set_num_threads(threads)
+    law = json.loads(out.read_text("utf-8"))
+    assert [run["curve"][-1][0] for run in law["runs"]] == [16 * law["tokens_a_step"]] * 3
+    assert law["prediction"]["tokens"] == 16 * law["tokens_a_step"]
+    assert 0 < law["prediction"]["bits"] < 20
+
+
+@pytest.mark.parametrize("can_resume", [True, False])
+def test_only_a_program_with_resume_says_how_to_go_on(
+    example, monkeypatch, capsys, tmp_path, can_resume
+):
+    """record_attention.py has no such option, though it uses the same loop."""
+    training = example("training")
+    args = {"steps": 9, "lr": 0.1, "device": "cpu", "out": tmp_path}
+    run = training.Run(
+        nn.Linear(2, 1), argparse.Namespace(**args | ({"resume": False} if can_resume else {}))
+    )
+    monkeypatch.setattr(training.Run, "saved", None)
+    monkeypatch.setattr(sys, "argv", ["record_attention.py"])
+
+    def loss_of(batch):
+        signal.raise_signal(signal.SIGINT)
+        return run.model(ta.tensor(batch)).square().mean(), 1.0, 1
+
+    with pytest.raises(SystemExit, match="130"):
+        run.train([np.ones((3, 2), np.float32)] * 9, loss_of, lambda: ta.tensor(1.0))
+    said = capsys.readouterr().out
+    assert "stopped after 1 of 9 steps" in said
+    assert ("--resume" in said) == can_resume
+
+
+@pytest.mark.parametrize(
+    ("out", "written"),
+    [("a.png", "a.png"), ("pictures", "pictures.png"), ("folder", "folder/weights.png")],
+)
+def test_a_picture_has_the_name_that_is_said(call, capsys, monkeypatch, tmp_path, out, written):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    call("attention_by_hand", "--out", out)
+    assert capsys.readouterr().out.endswith(f"\nthe weights are drawn in {Path(written)}\n")
+    assert [path for path in Path().rglob("*") if path.is_file()] == [Path(written)]
+
+
+def test_a_picture_of_an_unknown_format_gets_a_sentence(call, capsys, tmp_path):
+    with pytest.raises(SystemExit, match="2"):
+        call("attention_by_hand", "--out", tmp_path / "a.xyz")
+    said = capsys.readouterr().err
+    assert said.startswith("attention_by_hand.py: Format 'xyz' is not supported")
+    assert said.count("\n") == 1
