@@ -22,6 +22,10 @@ TEXT = "".join(f"{i} green bottles, hanging on the wall\n" for i in range(400))
 TINY = ["--size", "tiny", "--width", "16", "--layers", "1", "--context", "16", "--batch", "4"]
 
 
+class Killed(BaseException):
+    """What no program catches, in the place of `kill -9`."""
+
+
 @pytest.fixture
 def data(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -128,11 +132,11 @@ def test_a_killed_run_has_a_checkpoint(program, monkeypatch):
 
     def killed(self, loss):
         if len(self.losses) == 5:
-            raise MemoryError
+            raise Killed
         record(self, loss)
 
     monkeypatch.setattr(loop, "record", killed)
-    with pytest.raises(MemoryError):
+    with pytest.raises(Killed):
         program("text.txt", *TINY, "--steps", "9")
     assert len(ta.load("runs/language_model/checkpoint.safetensors")["losses"]) == 5
 
@@ -305,11 +309,11 @@ def test_a_run_that_is_killed_early_goes_on(program, capsys, monkeypatch):
     example = importlib.import_module("train_language_model")
 
     def killed(*_):
-        raise MemoryError
+        raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(example.Trainer, "learn", killed)
-        with pytest.raises(MemoryError):
+        with pytest.raises(Killed):
             program("text.txt", *TINY, "--steps", "4", "--out", "run")
     program("--out", "run", "--sample", "4 green", "--length", "5")
     assert "this model has learned nothing yet" in capsys.readouterr().err

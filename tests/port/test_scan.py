@@ -82,8 +82,9 @@ def test_a_program_whose_names_are_all_there() -> None:
     assert "left out" not in found.groups
     works = {name for name, _ in found.groups["works"]}
     assert {"torch.nn.Linear", "torch.tril", "torch.optim.AdamW", "x.transpose"} <= works
+    assert "torch.nn.functional.softmax" in works
     little = {name for name, _ in found.groups["differs a little"]}
-    assert little >= {"torch.nn.functional.softmax", "x.masked_fill"}
+    assert "x.masked_fill" in little
     assert "differs" not in found.groups
     assert found.groups["works"]["torch.ones", ""] == [12]
     assert [text for *_, text in found.imports] == [
@@ -276,7 +277,7 @@ def test_differences_are_those_of_the_table() -> None:
         ("F.cross_entropy(x, y)", "differs a little"),
         ("F.pad(x, (1, 1), value=3)", "differs a little"),
         ("F.pad(x, (1, 1), mode='reflect')", "differs"),
-        ("F.softmax(x, 1)", "differs a little"),
+        ("x.softmax(1)", "differs a little"),
         ("x.numpy()", "differs"),
         ("F.cross_entropy(x, y, ignore_index=0)", "differs a little"),
         ("F.cross_entropy(x, y, None, None, 0)", "differs"),
