@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,9 +41,6 @@ from . import blas
 MOST = 1024  # threads: more than machines have cores
 # How long a chunk takes at least, because a helper needs 10,000 to 100,000 until it is awake.
 CHUNK_NANOSECONDS = 50_000
-# How often the caller looks for the end of its helpers before it sleeps, because to wake up takes
-# 20,000 nanoseconds, and a look less than 1,000.
-LOOKS = 200
 CHUNKS_PER_THREAD = 2  # so that a thread that is faster, or that began sooner, computes more
 
 
@@ -139,10 +135,6 @@ class Task:
         while waiting:
             try:
                 self.chunks.clear()  # after an error of the caller some are left
-                for _ in range(LOOKS):
-                    if len(self.ended) == len(self.begun):
-                        break
-                    time.sleep(0)  # which leaves Python's lock to the helper
                 while len(self.ended) < len(self.begun):
                     self.signal.get()
                 waiting = False
