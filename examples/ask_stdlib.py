@@ -39,6 +39,7 @@ from stdlib_questions import QUESTIONS
 
 import tinyattn as ta
 from tinyattn import viz
+from tinyattn.models.chat import checked_text
 
 MODULES = """
     abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath cmd code codecs
@@ -259,7 +260,7 @@ def main() -> None:
     args = parser.parse_args()
     if not (args.question or args.build or args.evaluate):
         parser.error('ask a question in quotes, such as "copy a whole folder"')
-    programs.in_utf8(args.question or "")
+    checked_text("the question", args.question or "")
     path = args.out / f"python{sys.version_info.major}.{sys.version_info.minor}.safetensors"
     encoder = model("" if args.build else to_build(args.out))
     if args.build:

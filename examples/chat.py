@@ -33,6 +33,7 @@ import programs
 from programs import at_least_one, number_in
 
 import tinyattn as ta
+from tinyattn.models.chat import checked_text
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 ADVICE = (
@@ -76,7 +77,7 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     )
     while True:
         question = options.prompt if options.prompt is not None else input("> ")
-        programs.in_utf8(question)
+        checked_text("the prompt", question)
         said = "no character of the prompt has a token in this model: nothing is left to answer"
         if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
             show(conversation.ask(question), model.tokenizer)

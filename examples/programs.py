@@ -43,15 +43,6 @@ def in_any_encoding() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def in_utf8(text: str) -> str:
-    """The text; ValueError if it has bytes that are not UTF-8, because no tokenizer takes them."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(f"character {error.start + 1} of the text is not in UTF-8") from None
-    return text
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """What is wrong with the contents of a file that a program wrote names the file."""

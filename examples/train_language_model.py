@@ -56,6 +56,7 @@ from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.generation import generate
 from tinyattn.models import CausalLM
+from tinyattn.models.chat import checked_text
 from tinyattn.models.settings import read_json
 from tinyattn.models.tokenizer_files import read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
@@ -373,7 +374,7 @@ def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int)
 
 def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
-    programs.in_utf8(args.sample)
+    checked_text("the text", args.sample)
     model = CausalLM.from_pretrained(args.out)
     if checkpoint_of(args.out).exists():
         state = ta.load(checkpoint_of(args.out))

@@ -57,7 +57,7 @@ def test_a_conversation_that_is_too_long_ends_with_a_sentence(example, monkeypat
 @pytest.mark.parametrize("options", [["caf\udce9"], []])
 def test_bytes_that_are_not_utf_8_get_a_sentence(example, monkeypatch, options):
     monkeypatch.setattr("builtins.input", lambda _: "caf\udce9")
-    with pytest.raises(SystemExit, match=r"^character 4 of the text is not in UTF-8$"):
+    with pytest.raises(SystemExit, match=r"^the prompt is not UTF-8 at character 3: 'caf"):
         example("chat").main(["--tokens", "3", *options])
 
 

@@ -192,7 +192,7 @@ def test_what_is_no_text_gets_a_sentence(content, words, program, capsys):
     [
         (["none.txt"], "there is no file none.txt"),
         (["--sample", "a", "--out", "none"], "none is not a folder"),
-        (["--sample", "a\udce9"], "character 2 of the text is not in UTF-8"),
+        (["--sample", "a\udce9"], "the text is not UTF-8 at character 1: 'a\\udce9'"),
         (["--resume", "--overwrite"], "argument --overwrite: not allowed with argument --resume"),
         (["text.txt", "--lora", "4"], "name its folder with --from"),
         (["text.txt", "--heads", "3"], "cannot be split into 3 heads"),
