@@ -310,6 +310,12 @@ LENGTHS: list[Bad] = [
         )
     ),
     (
+        "a mask of two keys for lengths",
+        lambda w: w.attention(*[ones(2, 2, 4)] * 3, [[1, 1], [1, 0]]),
+        MaskError,
+        r"nothing but 0 and 1.* mask \(B, K\)",
+    ),
+    (
         "a mask of other queries for lengths",
         lambda w: w.attention(ones(2, 2, 4), *[ones(2, 3, 4)] * 2, [[1, 1, 0], [1, 0, 0]]),
         ShapeError,

@@ -302,6 +302,12 @@ def test_divide_in_place() -> None:
     assert x.tolist() == [1, 0]
 
 
+def test_cat_of_empty_vectors_alone_is_an_empty_vector() -> None:
+    """As in a loop that found nothing."""
+    for count in (1, 3):
+        assert ta.cat([ta.tensor([])] * count).shape == (0,)
+
+
 def test_as_tensor_and_from_numpy() -> None:
     x = ta.ones(2)
     assert ta.as_tensor(x) is x

@@ -47,6 +47,7 @@ def test_compositions_options_several_outputs_and_layers() -> None:
     check_op(F.softmax, [(x, 0), (x, 1)])
     check_op(nn.LayerNorm(3), [(x,)])
     check_op(lambda x, index: x[index], [(x, [1, 1, 0])])
+    check_op(lambda x, y: x.exp(), [(x, y)])  # y plays no part: its gradient is 0
 
 
 def faulty(rule: Any, forward: Any = None) -> Any:
