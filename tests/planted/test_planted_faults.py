@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +31,23 @@ def test_every_fault_has_its_place_and_python_stays_valid(file: str) -> None:
             assert after != before
             if file.endswith(".py"):
                 ast.parse(after)
+
+
+def test_every_fault_names_tests_that_there_are() -> None:
+    """Else `mutation.py` ends, because pytest has nothing to run. -k looks for words in names."""
+    command = [sys.executable, "-m", "pytest", "tests", "--collect-only", "-q", "-m", ""]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = [line for line in listed.lower().splitlines() if "::" in line]
+    for first in sorted({fault.first for fault in FAULTS}):
+        places, _, words = first.lower().partition(" -k ")
+        expression = re.sub(r"[\w\[\].-]+", word_in_name, " ".join(shlex.split(words)) or "test")
+        places = tuple(place.strip("'") for place in places.split())
+        assert any(name.startswith(places) and eval(expression) for name in names), first
+
+
+def word_in_name(found: re.Match[str]) -> str:
+    word = found[0]
+    return word if word in ("and", "or", "not") else f"({word!r} in name)"
 
 
 def test_a_fault_without_its_place_is_an_error() -> None:
