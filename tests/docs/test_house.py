@@ -84,6 +84,7 @@ def place_of(name: str) -> int:
     for folder in ("kernels.cpu", "kernels.gpu"):
         if name.startswith(folder):
             name = folder
+    assert name in ORDER, f"give the file {name} its place in WINGS, where a reader reads it"
     return ORDER.index(name)
 
 

@@ -47,8 +47,8 @@ class CausalLM(Published):
         x = word[ids], and position[0..N-1] is added in GPT-2
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
-    config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
+    config: the sizes, under the names of transformers' config.json, with a model_type such as
+    "llama" or "gpt2"; docs/models.md names all.
 
     A new model starts as `reset_parameters` says, so its first loss is about ln(vocab_size). In
     train() it drops attention weights, what a layer adds, and embeddings, as attention_dropout
