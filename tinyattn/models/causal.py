@@ -32,11 +32,11 @@ from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
-from .chat import Conversation, chat_prompt, checked_text
+from .chat import Conversation, chat_prompt
 from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
-from .tokenizer_files import TOKENIZER
+from .tokenizer_files import TOKENIZER, checked_text
 
 RATES = "rope_freqs.weight"  # of a GGUF file: divisors of the rates of rotation
 

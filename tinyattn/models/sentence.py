@@ -23,7 +23,7 @@ from ..training.batches import pad_sequence
 from . import sentence_files
 from .bert import BertEncoder
 from .published import checked_folder
-from .tokenizer_files import TOKENIZER, read_tokenizer_json
+from .tokenizer_files import TOKENIZER, checked_text, read_tokenizer_json
 
 
 class SentenceEncoder(nn.Module):
@@ -223,12 +223,5 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
         raise TypeError(f"{expected}, got a {type_name(texts)}")
     texts = list(texts)
     for i, text in enumerate(texts):
-        check_type(f"{expected}; for text {i}", text, str)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"text {i} has {text[error.start]!r} at place {error.start}, half of a surrogate "
-                'pair, which is no character: text.encode(errors="replace").decode() replaces it'
-            ) from None
+        checked_text(f"text {i}", check_type(f"{expected}; for text {i}", text, str))
     return texts
