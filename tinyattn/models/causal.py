@@ -128,6 +128,7 @@ class CausalLM(Published):
             is_real = booleans_of(mask)
             if is_real.shape != (len(x), end):
                 raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
+            # Text begins behind padding once in a row that begins with padding, else never.
             has_gap = (is_real[:, 1:] > is_real[:, :-1]).sum(1) > ~is_real[:, 0]
             layers = range(self.config["num_hidden_layers"])
             if has_gap.any() and any(files.window_in(self.config, i) for i in layers):

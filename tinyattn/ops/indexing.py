@@ -78,7 +78,11 @@ def shape_at(x: Array, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @op
 def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
-    """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
+    """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`.
+
+    The fastest of four ways that the index allows: rows of a table, numbers along one dimension,
+    places that come once each, or any places.
+    """
     if x.shape != (shape := shape_at(x, index, target)):  # the kernels do not look
         raise ShapeError(f"putitem takes values of the index' shape {shape}, got {x.shape}")
     is_float = x.dtype.kind == "f"
