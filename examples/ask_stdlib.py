@@ -39,7 +39,7 @@ from stdlib_questions import QUESTIONS
 
 import tinyattn as ta
 from tinyattn import viz
-from tinyattn.models.chat import checked_text
+from tinyattn.models.tokenizer_files import checked_text
 
 MODULES = """
     abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath cmd code codecs

@@ -33,7 +33,7 @@ import programs
 from programs import at_least_one, number_in
 
 import tinyattn as ta
-from tinyattn.models.chat import checked_text
+from tinyattn.models.tokenizer_files import checked_text
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 ADVICE = (

@@ -56,9 +56,8 @@ from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.generation import generate
 from tinyattn.models import CausalLM
-from tinyattn.models.chat import checked_text
 from tinyattn.models.settings import read_json
-from tinyattn.models.tokenizer_files import read_tokenizer_json
+from tinyattn.models.tokenizer_files import checked_text, read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
 from tinyattn.training.distributed import DistributedDataParallel, all_reduce, get_rank
 

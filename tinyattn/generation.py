@@ -84,22 +84,21 @@ def generate(
         found = beam_search(next_scores, ids, max_len, stops, pad, num_beams, length_penalty)
         return padded([best[0].numpy() for best, *_ in found], pad)
     getattr(next_scores, "start", lambda: None)()
-    lengths, ended = given.copy(), given == max_len
-    for t in range(given.min(), max_len):
-        if ended.all():
+    lengths = np.full(len(ids), max_len)  # of the samples, which are shorter once they have ended
+    for t in range(given.min(), max_len):  # the place of the next id
+        in_prompt, ended = t < given, lengths <= t
+        if (ended | (given == max_len)).all():
             break
         ids = with_column(ids, t)
-        free = ~ended & (given <= t)
-        logs = log_probabilities(next_scores, ids[:, :t], free, stops)
+        is_chosen = ~(in_prompt | ended)
+        logs = log_probabilities(next_scores, ids[:, :t], is_chosen, stops)
         if temperature:
             chosen = draw(chances(logs, temperature, top_k, top_p))
         else:
             chosen = logs.argmax(axis=-1)
-        ids[free, t] = chosen[free]
-        over = lengths <= t  # not a prompt of max_len ids
-        ids[ended & over, t] = ids[ended & over, t - 1]
-        lengths += free
-        ended |= free & np.isin(chosen, stops)
+        after_prompt = np.where(ended, ids[:, t - 1], chosen)
+        ids[:, t] = np.where(in_prompt, ids[:, t], after_prompt)
+        lengths[is_chosen & np.isin(chosen, stops)] = t + 1
     return padded([row[:n] for row, n in zip(ids, lengths, strict=True)], pad)
 
 

@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base.backend import Array, device_of, namespace, to_device
-from .base.checks import check_size, integer
+from .base.checks import check_size, integer, require_integers
 from .engine.versions import Version
-from .errors import DtypeError, MaskError, ShapeError
+from .errors import MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
 from .ops.visibility import booleans_of, checked_lens, refuse_queries_by_keys
 from .tensors.tensor import Tensor
@@ -199,8 +199,7 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Mask:
     """
     pad_id = integer("pad_id", pad_id)
     array = array_like(ids, "ids")
-    if array.dtype.kind not in "iu":
-        raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
+    require_integers(array.dtype, "padding takes integer token ids")
     if array.ndim != 2:
         raise ShapeError(
             f"padding takes token ids (B, K), got shape {array.shape}; from_valid_lens has lengths"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import check_type, listed, optional_package, rectangular, type_name
+from .base.checks import check_size, check_type, listed, optional_package, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .ops.visibility import checked_mask
@@ -153,8 +153,7 @@ def plot_curves(
     """
     Figure = figure_class()
     check_type("plot_curves takes a dict of names to values", curves, Mapping)
-    if smooth < 1:
-        raise ValueError(f"smooth is a number of values >= 1, got {smooth!r}")
+    smooth = check_size("smooth", smooth)
     figure = Figure(figsize=figsize, layout="constrained")
     panel, lines = figure.subplots(), []
     for number, (name, curve) in enumerate(curves.items()):

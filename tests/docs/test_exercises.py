@@ -1,7 +1,7 @@
 """Each grader of docs/exercises is red on the holes, red with the right sentence on wrong
 solutions, and green on the solution.
 
-`wrong_solutions` has a file for each exercise of the course.
+`wrong_solutions` has a file for each exercise of the course, whose pages are translated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ LISTS = {
     for path in sorted((Path(__file__).parent / "wrong_solutions").glob("*.py"))
 }
 WRONG: dict[str, Any] = {name: x["WRONG"] for name, x in LISTS.items() if "WRONG" in x}
+OF_ONE_CLASS = runpy.run_path(str(FOLDER.parent / "conf.py"))["UNTRANSLATED"]  # docs/own_page.md
 ALSO_RIGHT = {name: x["ALSO_RIGHT"] for name, x in LISTS.items() if "ALSO_RIGHT" in x}
 WEIGHTED = "        return self.W_o(out"  # in exercise 13, after the line of the attention
 BY_HAND = [
@@ -46,6 +47,9 @@ def test_every_exercise_has_wrong_solutions() -> None:
     mistakes = {path.stem for path in Path(__file__).parent.glob("wrong_answers/*.txt")}
     assert mistakes == set(EXERCISES), "tests/docs/wrong_answers has a file for each exercise"
     assert set(WRONG) <= set(EXERCISES), "these exercises do not exist"
+    numbers = {page.removeprefix("course/")[:2] for page in OF_ONE_CLASS}
+    missing = [name for name in set(EXERCISES) - set(WRONG) if name[:2] not in numbers]
+    assert missing == [], "tests/docs/wrong_solutions has a file for each exercise of the course"
     assert all(len(changes) >= 3 for changes in WRONG.values())
 
 

@@ -87,7 +87,18 @@ def test_every_kernel_has_a_test_of_its_own():
     files = ("test_kernels.py", "test_softmax_kernels.py", "test_kernel_layouts.py")
     text = "".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)
     forward = {name.removesuffix("_backward") for name in KERNELS}  # which test both
-    assert [name for name in sorted(forward) if not re.search(rf"\b{name}\b", text)] == []
+    missing = [name for name in sorted(forward) if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], f"write a test of how exact they are in one of {files}"
+
+
+def test_the_page_of_the_gpu_has_a_row_for_each_of_its_kernels():
+    rows = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text("utf-8").splitlines()
+    for name, function in package.formulas.items():
+        if place := function.kernels["cuda"]:
+            formula = function.formula.__module__.rpartition(".")[2]
+            files = f"`{formula}.py`", f"`{place.partition('.')[0]}.cu`"
+            has_row = any(all(file in row for file in files) for row in rows)
+            assert has_row, f"no row of the table in docs/gpu.md has the files {files} of {name}"
 
 
 # Layer normalization

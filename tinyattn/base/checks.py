@@ -320,9 +320,8 @@ def check_masked_fill(tensor: Any, mask: Any) -> None:
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
     """The sizes of the pieces of a dimension of `total` elements, from one size or from several."""
     if is_integer(sizes):
-        if sizes <= 0:  # type: ignore[operator]
-            raise ValueError(f"split takes a size > 0, got {sizes}")
-        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]  # type: ignore
+        size = check_size("split: the size of the pieces", sizes)
+        sizes = [min(size, total - i) for i in range(0, total, size)] or [0]
     if not isinstance(sizes, (tuple, list)) or not all(map(is_integer, sizes)):
         raise TypeError(f"split takes integers as sizes, got {sizes!r}")
     if any(size < 0 for size in sizes):

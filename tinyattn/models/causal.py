@@ -32,11 +32,11 @@ from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
-from .chat import Conversation, chat_prompt, checked_text
+from .chat import Conversation, chat_prompt
 from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
-from .tokenizer_files import TOKENIZER
+from .tokenizer_files import TOKENIZER, checked_text
 
 RATES = "rope_freqs.weight"  # of a GGUF file: divisors of the rates of rotation
 
@@ -47,8 +47,8 @@ class CausalLM(Published):
         x = word[ids], and position[0..N-1] is added in GPT-2
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
-    config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
+    config: the sizes, under the names of transformers' config.json, with a model_type such as
+    "llama" or "gpt2"; docs/models.md names all.
 
     A new model starts as `reset_parameters` says, so its first loss is about ln(vocab_size). In
     train() it drops attention weights, what a layer adds, and embeddings, as attention_dropout
@@ -128,6 +128,7 @@ class CausalLM(Published):
             is_real = booleans_of(mask)
             if is_real.shape != (len(x), end):
                 raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
+            # Text begins behind padding once in a row that begins with padding, else never.
             has_gap = (is_real[:, 1:] > is_real[:, :-1]).sum(1) > ~is_real[:, 0]
             layers = range(self.config["num_hidden_layers"])
             if has_gap.any() and any(files.window_in(self.config, i) for i in layers):

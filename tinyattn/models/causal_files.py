@@ -51,7 +51,7 @@ FROM_GGUF, FROM_GPT2 = (
     {line.split()[column]: line.split()[0] for line in SETTINGS.strip().splitlines()}
     for column in (GGUF, GPT2)
 )
-SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]
+SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]  # integers above 0
 # Read here, by the families that have them.
 READ = """
 attention_bias layer_types max_window_layers mlp_bias model_type no_rope_layer_interval
@@ -333,11 +333,11 @@ def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str
 
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under the names of its architecture."""
-    names = {ours: theirs for theirs, ours in FROM_GPT2.items() if theirs != "-"}
-    names = names if config["model_type"] == "gpt2" else {}
+    is_gpt2 = config["model_type"] == "gpt2"
+    names = {ours: theirs for theirs, ours in FROM_GPT2.items() if is_gpt2 and theirs != "-"}
     # null, where nothing is said, because transformers has other values for some families then.
-    unsaid = ("sliding_window", "pad_token_id", "bos_token_id", "eos_token_id")
-    config = dict.fromkeys(unsaid[config["model_type"] == "gpt2" :]) | config
+    window = () if is_gpt2 else ("sliding_window",)
+    config = dict.fromkeys((*window, "pad_token_id", "bos_token_id", "eos_token_id")) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
 
 

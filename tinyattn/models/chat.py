@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.checks import check_choice, check_size, listed, optional_package
 from ..errors import ShapeError
+from .tokenizer_files import checked_text
 
 ROLES = ("system", "user", "assistant", "tool")
 Message = dict[str, str]
@@ -24,18 +25,6 @@ def checked_messages(messages: Iterable[Message]) -> list[Message]:
         check_choice("a role", message["role"], *ROLES)
         checked_text("the content of a message", message["content"])
     return checked
-
-
-def checked_text(name: str, text: Any) -> str:
-    """ValueError for what is no text, also for one with halves of characters, which the package
-    tokenizers does not take: a terminal makes them of bytes that are not UTF-8."""
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is a text, got {text!r:.60}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} is not UTF-8 at character {error.start}: {text!r:.60}") from None
-    return text
 
 
 def chat_prompt(template: str | None, messages: Iterable[Message], **words: str | None) -> str:

@@ -44,7 +44,7 @@ OF_CLASSES = """
 dense  DD  bert.pooler.dense                    pre_classifier          classifier.dense
 out    CD  classifier                           classifier              classifier.out_proj
 """
-DECODERS = OWN.split()[2:5]  # the matrix of a head with its own, in each of the three
+DECODERS = OWN.split()[2:5]  # what `own` is called in each kind of file
 
 
 class EncoderWithHead(Published):

@@ -150,7 +150,8 @@ def matrices_of(
     }
     layers = config["num_hidden_layers"]
     if most is not None:
-        # One layer more than the file can have, because a wrong number may be a large one.
+        # One layer more than the file can have, because a wrong number may be a large one. A layer
+        # has six tensors at least: those of GPT-2, whose queries, keys and values are one.
         layers = min(layers, most // 6 + 1)
     is_encoder = column in (BERT, DISTILBERT)
     ends, parts = TABLES[is_encoder]

@@ -23,7 +23,7 @@ from ..training.batches import pad_sequence
 from . import sentence_files
 from .bert import BertEncoder
 from .published import checked_folder
-from .tokenizer_files import TOKENIZER, read_tokenizer_json
+from .tokenizer_files import TOKENIZER, checked_text, read_tokenizer_json
 
 
 class SentenceEncoder(nn.Module):
@@ -88,12 +88,12 @@ class SentenceEncoder(nn.Module):
         unknown or would change the points in another way.
         """
         modules = sentence_files.read_modules(checked_folder(folder))
-        first = checked_folder(modules[0][1])
-        encoder = BertEncoder.from_pretrained(first, sha256)
-        files, length = sentence_files.read_tokenizer(first, encoder.config)
+        (_, of_encoder), (_, of_pooling), *others = modules  # the folder of each
+        encoder = BertEncoder.from_pretrained(checked_folder(of_encoder), sha256)
+        files, length = sentence_files.read_tokenizer(of_encoder, encoder.config)
         width = encoder.config["hidden_size"]
-        pooling, include_prompt = sentence_files.read_pooling(modules[1][1], width)
-        head = sentence_files.read_head(modules[2:], width * len(pooling))
+        pooling, include_prompt = sentence_files.read_pooling(of_pooling, width)
+        head = sentence_files.read_head(others, width * len(pooling))
         settings = sentence_files.read_model_settings(Path(folder))
         return cls(encoder, files, length, pooling, include_prompt, head, settings).eval()
 
@@ -223,12 +223,5 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
         raise TypeError(f"{expected}, got a {type_name(texts)}")
     texts = list(texts)
     for i, text in enumerate(texts):
-        check_type(f"{expected}; for text {i}", text, str)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"text {i} has {text[error.start]!r} at place {error.start}, half of a surrogate "
-                'pair, which is no character: text.encode(errors="replace").decode() replaces it'
-            ) from None
+        checked_text(f"text {i}", check_type(f"{expected}; for text {i}", text, str))
     return texts

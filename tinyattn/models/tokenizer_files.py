@@ -54,6 +54,21 @@ def tokenizers_package() -> Any:
     return optional_package("tokenizers", "texts need the package tokenizers", "text")
 
 
+def checked_text(name: str, text: Any) -> str:
+    """ValueError for what is no text, also for one with halves of characters, which the package
+    tokenizers does not take: a terminal makes them of bytes that are not UTF-8."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is a text, got {text!r:.60}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} is not UTF-8 at character {error.start}: {text!r:.60}; half of a surrogate "
+            'pair is no character, and text.encode(errors="replace").decode() replaces it'
+        ) from None
+    return text
+
+
 def read_tokenizer_json(content: bytes) -> Any:
     """The tokenizer of the bytes of tokenizer.json."""
     try:

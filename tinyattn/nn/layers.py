@@ -96,6 +96,7 @@ class LayerNorm(Module):
         self.bias = new_parameter(0, sizes, dtype, device) if elementwise_affine and bias else None
 
     def reset_parameters(self) -> None:
+        # Drawn, though all are equal: without this, other weights of a seed would be other numbers.
         if self.weight is not None:
             init.uniform_(self.weight, 1, 1)
         if self.bias is not None:

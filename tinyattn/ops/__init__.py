@@ -4,11 +4,11 @@ An op has its documentation, its checks, its formula on plain arrays and its der
 of a small op is its body. That of a large one is a function beneath the derivative, because kernels
 stand for the formula and not for the checks. One line above it names them; see
 `kernels/__init__.py`. Functions that are made of ops stand beside them. `F.softmax`, `x.softmax()`
-and `ta.softmax` are one object.
+and `ta.softmax` are one object. The files, with some of their functions:
 
     arithmetic.py     + - * / // %, comparisons, logic, where
     elementwise.py    exp, log, pow, tanh, abs, clamp, masked_fill and others
-    activations.py    relu, gelu, sigmoid, silu, softplus
+    activations.py    relu, gelu, sigmoid and others
     shapes.py         reshape, permute, expand, roll, repeat, cat, stack
     embedding.py      rows of a table
     indexing.py       x[i], gather, split, diagonal, tril

@@ -242,8 +242,7 @@ def transpose_output(x: AnyTensor, num_heads: int) -> AnyTensor:
     >>> F.transpose_output(ta.ones(6, 5, 4), num_heads=3).shape
     (2, 5, 12)
     """
-    if num_heads <= 0:
-        raise ShapeError(f"the number of heads must be > 0, got {num_heads}")
+    checks.check_size("num_heads", num_heads)
     if float_tensor(x, "x").ndim != 3 or x.shape[0] % num_heads:
         raise ShapeError(f"transpose_output takes (B * {num_heads}, N, d), got shape {x.shape}")
     total, n, width = x.shape

@@ -206,6 +206,7 @@ def repeat(x: AnyTensor, *sizes: Sizes) -> AnyTensor:
     if extra < 0 or min(counts, default=0) < 0:
         raise ShapeError(f"repeat takes a size >= 0 per dimension of {x.shape}, got {counts}")
     shape = (1,) * extra + x.shape
+    # Before each dimension one more, of the copies: (N, M) as (1, N, 1, M), then (r, N, s, M).
     single = [m for n in shape for m in (1, n)]
     copies = [m for r, n in zip(counts, shape, strict=True) for m in (r, n)]
     target = [r * n for r, n in zip(counts, shape, strict=True)]

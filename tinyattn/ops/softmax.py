@@ -182,18 +182,16 @@ def dx(grad, out, visibility):
 @with_kernels(cpu="softmax.masked_softmax", cuda="softmax.masked_softmax")
 @quiet
 def visible_softmax(x: Array, visibility: Visibility | None) -> Array:
-    """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
+    """`softmax_rows` over the visible keys; the others get 0."""
     visible = None if visibility is None else visibility.visible_pairs(x)
     if visible is None or not x.shape[-1]:
         return softmax_rows(x)
     xp = namespace(x)
     # No finite fill value is safe, because real scores may be lower. -inf changes neither the
     # maximum nor the sum.
-    scores = xp.where(visible, x.astype(sum_dtype(x.dtype), order="C"), -math.inf)
-    powers = xp.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
+    weights = softmax_rows(xp.where(visible, x, -math.inf))
     # Weights of a row of only -inf are NaN until here, and so are those beside a visible NaN.
-    return xp.where(visible, weights, 0).astype(x.dtype)
+    return xp.where(visible, weights, 0)
 
 
 @with_kernels(cpu="softmax.masked_softmax_backward", cuda="softmax.masked_softmax_backward")

@@ -41,9 +41,9 @@ class Backend(AbstractBackend):
     to_numpy = staticmethod(lambda x: x.detach().numpy())
 
     def reduce(self, x: Tensor, operation: str, axes: Sequence[int]) -> Tensor:
-        if operation in ("prod", "any", "all"):  # these take one dimension
+        if operation == "prod":  # which takes one dimension
             for axis in sorted(axes, reverse=True):
-                x = getattr(x, operation)(axis)
+                x = x.prod(axis)
             return x
         return getattr(x, {"max": "amax", "min": "amin"}.get(operation, operation))(tuple(axes))
 

@@ -124,6 +124,7 @@ class World:
             # Python's hash of numbers is the same in every process; that of texts is not.
             fingerprint = hash((zlib.crc32(call.encode()), numbers))
             mine, all_ranks = np.empty(2, np.int64), np.empty((self.size, 2), np.int64)
+            # In one message: the weight is a float64 in the memory of the second integer.
             mine[0], mine.view(np.float64)[1] = fingerprint, weight
             self.begun += 1
             self.wait([self.comm.Iallgather(mine, all_ranks)])

@@ -299,7 +299,7 @@ ROWS: list[OpRow] = [
         lambda x, sizes, dim=0: x.split(sizes, dim),
         on.SPLITS,
         [
-            error(lambda: t(4, 3).split(0), ValueError, "size > 0, got 0"),
+            error(lambda: t(4, 3).split(0), ValueError, "split: the size .* >= 1, got 0"),
             error(lambda: t(4, 3).split([1, 2]), ValueError, r"\[1, 2\] .*to 4 \(dim 0\)"),
             error(lambda: t(4, 3).split(2, 2), IndexError, r"dim 2 .*\(4, 3\)"),
             error(lambda: t(4, 3).split([5, -1]), ValueError, r"\[5, -1\]"),

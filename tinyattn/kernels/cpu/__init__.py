@@ -9,7 +9,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     softmax.py           softmax over visible keys, and log_softmax
     cross_entropy.py     cross-entropy of rows of logits
     layer_norm.py        layer normalization and RMSNorm
-    activation.py        relu, and both forms of gelu
+    activation.py        activations, such as relu and gelu
     exponential.py       functions made of exp: sigmoid, the slope of silu, erf
     choice.py            where
     dropout.py           dropout by a hash

@@ -10,19 +10,6 @@ from ...base.checks import check_number, check_size, checked_probability
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
 
-__all__ = [
-    "ConstantLR",
-    "ExponentialLR",
-    "LRScheduler",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "MultiplicativeLR",
-    "PolynomialLR",
-    "StepLR",
-    "_LRScheduler",
-]
-
 LEAST = 1e-300  # of what divides
 
 
@@ -68,7 +55,7 @@ class LRScheduler(Schedule):
         raise TypeError(f"{type(self).__name__} defines no get_lr()")
 
     def take_over(self) -> None:
-        pass
+        """Nothing: `get_lr` of most subclasses goes on from the present rates."""
 
     def step(self, epoch: int | None = None) -> None:
         """Set the rates of the next step, or those after `epoch` steps."""
@@ -105,9 +92,6 @@ class LRScheduler(Schedule):
         """Go on from a saved state. The rates are in the state of the optimizer."""
         self.check_names(state)
         vars(self).update(state)
-
-
-_LRScheduler = LRScheduler  # its name in older programs
 
 
 class LambdaLR(LRScheduler):

@@ -18,6 +18,8 @@ from ...optim.schedules import checked_optimizer
 from .factors import *  # noqa: F403
 from .factors import LEAST, LRScheduler, of_groups
 
+_LRScheduler = LRScheduler  # its name in older programs
+
 
 class CosineAnnealingLR(LRScheduler):
     """Down to `eta_min` in T_max steps on half a cosine, then up again.
