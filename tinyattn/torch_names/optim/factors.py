@@ -6,9 +6,10 @@ import inspect
 import math
 from typing import Any
 
-from ...base.checks import check_number, check_size, checked_probability
+from ...base.checks import check_number, check_size, checked_probability, listed
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
+from ..marks import arguments_in
 
 __all__ = [
     "ConstantLR",
@@ -129,7 +130,8 @@ class LambdaLR(LRScheduler):
     def times_factors(self, rates: list[float]) -> list[float]:
         self.check_groups(self.lr_lambdas)
         pairs = zip(rates, self.lr_lambdas, strict=True)
-        return [rate * factor(self.last_epoch) for rate, factor in pairs]
+        name, n = "what lr_lambda returns", self.last_epoch
+        return [rate * check_number(name, factor(n), 0) for rate, factor in pairs]
 
     def get_lr(self) -> list[float]:
         return self.times_factors(self.base_lrs)
@@ -161,11 +163,13 @@ class Chained(LRScheduler):
     change: Any
 
     def __init__(self, optimizer: Any, *settings: Any, last_epoch: int = -1, **named: Any) -> None:
-        self.change(0, *settings, **named)  # which refuses arguments that do not fit
-        bound = inspect.signature(self.change).bind(0, *settings, **named)
-        bound.apply_defaults()
-        self.settings = [name for name in bound.arguments if name != "n"]
-        vars(self).update((name, bound.arguments[name]) for name in self.settings)
+        kind, signature = type(self).__name__, inspect.signature(self.change)
+        arguments = arguments_in(kind, signature, (0, *settings), named)
+        self.change(*arguments.values())  # which refuses values that do not fit
+        check_number("gamma", arguments.get("gamma", 0), 0)
+        del arguments["n"]
+        self.settings = [*arguments]
+        vars(self).update(arguments)
         super().__init__(optimizer, last_epoch)
 
     def factor_of(self, n: int) -> float:
@@ -197,7 +201,7 @@ class MultiStepLR(Chained):
     keeps_rates = False
 
     def change(self, n: int, milestones: Any, gamma: float = 0.1) -> float:
-        return gamma ** list(milestones).count(n)
+        return gamma ** listed("milestones", milestones).count(n)
 
 
 class ConstantLR(Chained):
