@@ -14,14 +14,7 @@ import numpy as np
 
 from .base import random
 from .base.backend import quiet, to_device
-from .base.checks import (
-    check_number,
-    check_size,
-    check_type,
-    checked_probability,
-    integer,
-    type_name,
-)
+from .base.checks import check_number, check_size, check_type, checked_probability, integer
 from .engine.autograd import wrap
 from .engine.grad_mode import no_grad
 from .errors import DtypeError, ShapeError
@@ -78,7 +71,7 @@ def generate(
         tensor([[ 0,  1,  2],
                 [ 3,  4, -1]])
     """
-    check_scores(next_scores)
+    check_type("next_scores is a function of ids", next_scores, Callable)
     ids, given = checked_prompt(prompt, max_len, pad)
     stops = checked_stops(stop)
     check_drawing(temperature, top_k, top_p)
@@ -191,7 +184,7 @@ def beam_search(
         [1, 1, 1] -0.627
         [1, 2] -1.313
     """
-    check_scores(next_scores)
+    check_type("next_scores is a function of ids", next_scores, Callable)
     ids, given = checked_prompt(prompt, max_len, pad)
     stops = checked_stops(stop)
     check_beams(num_beams, length_penalty)
@@ -243,9 +236,6 @@ class Processed:
     """
 
     def __init__(self, next_scores: Callable[[Any], Tensor], *processors: Processor) -> None:
-        check_scores(next_scores)
-        for processor in processors:
-            check_type("a processor is a function of ids and scores", processor, Callable)
         self.next_scores, self.processors = next_scores, processors
         for name in ("start", "select"):  # of a model with a cache
             if hasattr(next_scores, name):
@@ -369,15 +359,6 @@ def draw(probabilities: np.ndarray) -> np.ndarray:
     sums = probabilities.cumsum(axis=-1)
     u = random.generator().random((len(sums), 1)) * sums[:, -1:]
     return (sums <= u).sum(axis=-1)
-
-
-def check_scores(next_scores: Any) -> None:
-    """TypeError for what is no function of ids, such as the method of a model that makes one."""
-    expected = "next_scores is a function of ids"
-    check_type(expected, next_scores, Callable)
-    module = getattr(next_scores, "__module__", None) or ""
-    if module.startswith("tinyattn.") and getattr(next_scores, "__name__", "") == "next_scores":
-        raise TypeError(f"{expected}, got {type_name(next_scores)}")
 
 
 def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:

@@ -129,7 +129,6 @@ def ablated(
 
 
 def encoder_of(model: nn.Module) -> nn.Encoder:
-    check_type("a model is a module", model, nn.Module)
     found = [m for m in model.modules() if isinstance(m, nn.Encoder)]
     if len(found) != 1:
         raise TypeError(f"a model with one nn.Encoder, got {type(model).__name__} of {len(found)}")

@@ -38,7 +38,7 @@ from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
 from .layers import Dropout, Linear
-from .module import Module, with_options
+from .module import Module
 from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
 
 
@@ -350,10 +350,6 @@ class MultiHeadAttention(Attention):
         self.W_k = Linear(key_size, kv_width, bias=bias)
         self.W_v = Linear(value_size, kv_width, bias=bias)
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
-
-    def extra_repr(self) -> str:
-        sizes = f"num_heads={self.num_heads}"
-        return with_options(self, sizes, num_kv_heads=self.num_heads, window=None)
 
     def forward(
         self,

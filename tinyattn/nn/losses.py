@@ -6,7 +6,7 @@ from .. import functional as F
 from ..base.checks import check_reduction, checked_probability
 from ..ops.arguments import ArrayLike
 from ..tensors.tensor import Tensor
-from .module import Module, with_options
+from .module import Module
 
 
 class CrossEntropyLoss(Module):
@@ -30,10 +30,6 @@ class CrossEntropyLoss(Module):
         options = self.ignore_index, self.reduction, self.label_smoothing
         return F.cross_entropy(logits, target, self.weight, *options)
 
-    def extra_repr(self) -> str:
-        options = {"weight": None, "ignore_index": -100, "reduction": "mean"}
-        return with_options(self, **options, label_smoothing=0.0)
-
 
 class MSELoss(Module):
     """`functional.mse_loss`."""
@@ -45,9 +41,6 @@ class MSELoss(Module):
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(x, target, self.reduction)
 
-    def extra_repr(self) -> str:
-        return with_options(self, reduction="mean")
-
 
 class KLDivLoss(Module):
     """`functional.kl_div`."""
@@ -58,6 +51,3 @@ class KLDivLoss(Module):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.kl_div(x, target, self.reduction, self.log_target)
-
-    def extra_repr(self) -> str:
-        return with_options(self, reduction="mean", log_target=False)

@@ -62,9 +62,6 @@ class PositionalEncoding(Module):
             rows = self.converted_rows(rows, past, x.dtype)
         return self.dropout(x + rows)
 
-    def extra_repr(self) -> str:
-        return f"{self.P.shape[2]}, max_len={self.P.shape[1]}"
-
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
         if name != "P":
             return super().converted_buffer(name, dtype)
@@ -100,9 +97,6 @@ class LearnedPositionalEncoding(Module):
 
     def forward(self, x: Tensor, past: int = 0) -> Tensor:
         return self.dropout(x + rows_of(self.weight.unsqueeze(0), x, past))
-
-    def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]}, max_len={self.weight.shape[0]}"
 
 
 class RotaryEmbedding(Module):

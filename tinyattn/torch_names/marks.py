@@ -70,18 +70,6 @@ def rows(names: Mapping[str, Any], *marks: Mark) -> dict[str, Any]:
     }
 
 
-def arguments_in(
-    name: str, signature: inspect.Signature, args: Any, options: dict[str, Any]
-) -> dict[str, Any]:
-    """The arguments of a call, with defaults; a TypeError says what was called."""
-    try:
-        bound = signature.bind(*args, **options)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    bound.apply_defaults()
-    return bound.arguments
-
-
 @cache  # so that one function stays one object
 def under_their_names(function: Any, name: str) -> Any:
     """The function `name`, which takes arguments under PyTorch's names too, as `input=`.

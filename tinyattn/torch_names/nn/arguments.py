@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...nn import Module
-from ..marks import arguments_in
 
 
 def takes(arguments: str) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:
@@ -24,8 +23,9 @@ def takes(arguments: str) -> Callable[[Callable[[Any, Any], None]], Callable[...
     def decorate(build: Callable[[Any, Any], None]) -> Callable[..., None]:
         @wraps(build)
         def constructor(self: Module, *args: Any, **options: Any) -> None:
-            arguments = arguments_in(type(self).__name__, signature, (self, *args), options)
-            given = SimpleNamespace(**arguments)
+            bound = signature.bind(self, *args, **options)
+            bound.apply_defaults()
+            given = SimpleNamespace(**bound.arguments)
             Module.__init__(self)
             build(self, given)
             self.to(device=given.device, dtype=given.dtype)

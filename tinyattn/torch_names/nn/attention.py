@@ -12,7 +12,6 @@ from ...base.checks import check_heads, check_size, checked_probability
 from ...base.random import Drop, dropout_seed
 from ...errors import DtypeError, ShapeError
 from ...nn import Linear, Module, Parameter, init
-from ...nn.module import with_options
 from ...ops.arguments import float_tensor
 from ...ops.arithmetic import where
 from ...ops.attention import attention, attention_output, attention_weights, default_scale, in_heads
@@ -81,10 +80,6 @@ class MultiheadAttention(Module):
             start[parameter.ndim](parameter)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
-
-    def extra_repr(self) -> str:
-        sizes = self.embed_dim, self.num_heads
-        return with_options(self, *sizes, dropout=0.0, batch_first=False)
 
     def forward(
         self,

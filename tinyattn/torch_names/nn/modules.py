@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ... import nn as _nn
-from ...nn.module import Module, Parameter, with_options
+from ...nn.module import Module, Parameter
 from ...ops.arguments import float_tensor
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
@@ -90,9 +90,6 @@ class Flatten(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return with_options(self, start_dim=1, end_dim=-1)
 
 
 class Dropout(_nn.Dropout):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...base.checks import check_size
 from ...nn import LayerNorm, Linear, Module, ModuleList, init
-from ...nn.module import copied, with_options
+from ...nn.module import copied
 from ...ops.types import DTypeLike
 from ...tensors.tensor import Tensor
 from . import functional as F
@@ -56,9 +56,6 @@ class Layer(Module):
         if isinstance(activation, str) and activation not in ("relu", "gelu"):
             raise ValueError(f'activation is "relu", "gelu" or a function, got {activation!r}')
         self.activation = getattr(F, activation) if isinstance(activation, str) else activation
-
-    def extra_repr(self) -> str:
-        return with_options(self, norm_first=False)
 
     def sublayer(self, number: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")

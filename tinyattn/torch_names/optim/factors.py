@@ -9,7 +9,6 @@ from typing import Any
 from ...base.checks import check_number, check_size, checked_probability, listed
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
-from ..marks import arguments_in
 
 __all__ = [
     "ConstantLR",
@@ -163,13 +162,12 @@ class Chained(LRScheduler):
     change: Any
 
     def __init__(self, optimizer: Any, *settings: Any, last_epoch: int = -1, **named: Any) -> None:
-        kind, signature = type(self).__name__, inspect.signature(self.change)
-        arguments = arguments_in(kind, signature, (0, *settings), named)
-        self.change(*arguments.values())  # which refuses values that do not fit
-        check_number("gamma", arguments.get("gamma", 0), 0)
-        del arguments["n"]
-        self.settings = [*arguments]
-        vars(self).update(arguments)
+        bound = inspect.signature(self.change).bind(0, *settings, **named)
+        bound.apply_defaults()
+        check_number("gamma", bound.arguments.get("gamma", 0), 0)
+        self.change(*bound.args, **bound.kwargs)  # which refuses values that do not fit
+        self.settings = [name for name in bound.arguments if name != "n"]
+        vars(self).update((name, bound.arguments[name]) for name in self.settings)
         super().__init__(optimizer, last_epoch)
 
     def factor_of(self, n: int) -> float:

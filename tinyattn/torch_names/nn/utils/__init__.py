@@ -9,7 +9,6 @@ from typing import Any
 
 from .... import optim
 from ....engine.grad_mode import no_grad
-from ....optim.optimizer import listed_parameters
 from ....tensors.create import as_tensor
 from ....tensors.tensor import Tensor
 from . import rnn
@@ -34,7 +33,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) ->
     tensor([ 1., -1.])
     """
     with no_grad():
-        is_one = isinstance(parameters, Tensor)
-        for parameter in [parameters] if is_one else listed_parameters(parameters):
+        for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.clamp(-clip_value, clip_value)
