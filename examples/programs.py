@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 def number_in(least: float, most: float, kind: type = float) -> Callable[[str], float]:
@@ -31,6 +31,17 @@ def number_in(least: float, most: float, kind: type = float) -> Callable[[str], 
 
 
 at_least_one = number_in(1, 10**9, int)
+
+
+def say_stopped(kind: Any, error: Any, traceback: Any) -> None:
+    """One line for Ctrl-C while a program imports, because `run` has not begun yet."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nstopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+sys.excepthook = say_stopped
 
 
 def in_any_encoding() -> None:

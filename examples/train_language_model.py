@@ -33,9 +33,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import programs  # first, because Ctrl-C while the others import is its business
+
+# isort: split
 import language_data as data
 import numpy as np
-import programs
 from programs import at_least_one, complaints, number_in
 from training import (
     Run,
@@ -482,6 +484,11 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
     """The options, and the checkpoint of a run that goes on."""
     args, state = parser.parse_args(), None
     if args.sample is not None:
+        read = ["sample", "out", "temperature", "top_p", "length", "seed"]
+        given = [x for x in vars(args) if getattr(args, x) not in (parser.get_default(x), [])]
+        if ignored := [x for x in given if x not in read]:
+            name = {"texts": "the files", "start": "--from"}.get(ignored[0], f"--{ignored[0]}")
+            raise ValueError(f"--sample trains nothing: leave out {name.replace('_', '-')}")
         return args, None
     if args.resume:
         args, state = resumed(parser, args.out, CHANGEABLE)

@@ -41,10 +41,13 @@ def families_for(signs: frozenset[str]) -> list[str]:
             left -= found[name]
     if left:
         scripts = sorted({unicodedata.name(sign).split()[0] for sign in left})
-        warnings.warn(
+        # Without a line of code, because matplotlib draws far from the user's line.
+        warnings.warn_explicit(
             f"no font of this machine has {' '.join(sorted(left)[:9])} ({', '.join(scripts[:9])}): "
             "install one, such as Noto Sans CJK for Chinese, Japanese and Korean, Noto Emoji, or "
             "Noto Sans of another script, and start Python again",
-            stacklevel=2,
+            UserWarning,
+            "tinyattn.viz",
+            1,
         )
     return families

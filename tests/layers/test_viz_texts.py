@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
@@ -332,6 +333,8 @@ def test_signs_that_no_font_has_are_named_in_one_warning(monkeypatch: Any) -> No
     with pytest.warns(UserWarning, match=r"no font of this machine has \u6211 \(CJK\)") as said:
         figure.draw_without_rendering()
     assert not [one for one in said if "missing from" in str(one.message)]
+    shown = warnings.formatwarning(said[0].message, UserWarning, said[0].filename, said[0].lineno)
+    assert shown.count("\n") == 1  # and no line of code, which would be one of the library
     assert figure.axes[0].get_xticklabels()[1].get_text() == "\\t"
     fonts.families_for.cache_clear()
 

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -159,3 +160,32 @@ def test_a_picture_of_an_unknown_format_gets_a_sentence(call, capsys, tmp_path):
     said = capsys.readouterr().err
     assert said.startswith("attention_by_hand.py: Format 'xyz' is not supported")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_ctrl_c_while_a_program_imports_shows_no_traceback(name, tmp_path):
+    """A package in the place of tinyattn presses Ctrl-C."""
+    if "programs" not in (text := (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")):
+        pytest.skip("it is no program, or has no line but its own")
+    if "import tinyattn" not in text:
+        pytest.skip("it imports no tinyattn")
+    (tmp_path / "tinyattn").mkdir()
+    (tmp_path / "tinyattn" / "__init__.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    program = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert (ended.stdout, ended.stderr) == ("", "\nstopped\n")
+
+
+def test_what_a_sample_would_ignore_is_refused(call, capsys, tmp_path):
+    for options, name in (
+        (["--steps", 3], "--steps"),
+        (["--weight-decay", 0.5], "--weight-decay"),
+        (["--from", tmp_path], "--from"),
+        ([tmp_path / "a.txt"], "the files"),
+        (["--resume"], "--resume"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            call("train_language_model", "--sample", "x", "--out", tmp_path, *options)
+        assert f"--sample trains nothing: leave out {name}\n" in capsys.readouterr().err

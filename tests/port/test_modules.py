@@ -476,7 +476,7 @@ def test_bad_arguments_of_cells() -> None:
         nn.GRUCell(E, 5)(ta.randn(B, 7))
     with pytest.raises(ShapeError, match=r"this GRUCell takes x \(..., 8\), got \(1, 3, 8\)"):
         nn.GRUCell(E, 5)(ta.randn(1, B, E))
-    with pytest.raises(ShapeError, match=r"each state is \(3, 5\), got \[\(1, 5\)\]"):
+    with pytest.raises(ShapeError, match=r"a state is \(3, 5\), got \[\(1, 5\)\]"):
         nn.GRUCell(E, 5)(ta.randn(B, E), ta.zeros(1, 5))
 
 
@@ -492,9 +492,9 @@ def test_the_states_have_their_derivatives(kind: str, gates: int, parts: int) ->
 def test_bad_arguments_of_recurrent_layers() -> None:
     with pytest.raises(ShapeError, match=r"this GRU takes x \(..., 8\), got \(3, 4, 7\)"):
         nn.GRU(E, 5)(ta.randn(B, N, 7))
-    with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 3, 5\)\]"):
+    with pytest.raises(ShapeError, match=r"a state is \(1, 4, 5\), got \[\(1, 3, 5\)\]"):
         nn.GRU(E, 5)(ta.randn(B, N, E), ta.zeros(1, B, 5))
-    with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 4, 5\)\]"):
+    with pytest.raises(ShapeError, match=r"a pair \(h, c\), each \(1, 4, 5\), got \[\(1, 4, 5\)\]"):
         nn.LSTM(E, 5)(ta.randn(B, N, E), ta.zeros(1, N, 5))
     with pytest.raises(ValueError, match='nonlinearity must be "tanh" or "relu"'):
         nn.RNN(E, 5, 1, "sigmoid")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib import import_module
 from operator import index
+from types import MethodType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,11 +49,22 @@ def optional_package(name: str, who: str, extra: str) -> Any:
 
 
 def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
-    """The value; TypeError that says what was expected if it is of another kind."""
-    if not isinstance(value, kind):
+    """The value; TypeError that says what was expected if it is of another kind.
+
+    For Callable a class is of another kind, because what it makes is no result of a function.
+    """
+    if not isinstance(value, kind) or (kind is Callable and isinstance(value, type)):
         number = f" {value!r}" if isinstance(value, (int, float)) else ""
         raise TypeError(f"{expected}, got {type_name(value)}{number}{hint}")
     return value
+
+
+def check_tensor(name: str, value: Any, kind: type) -> Any:
+    """The value; TypeError, which says what to write, if it is no Tensor."""
+    hint = "" if callable(value) else ": wrap it with ta.tensor(...)"
+    if isinstance(value, tuple) and any(map(is_tensor, value)):
+        hint = ": take one of its Tensors, as in out, state = lstm(x)"
+    return check_type(f"{name} must be a Tensor", value, kind, hint)
 
 
 def require_float(dtype: np.dtype, what: str) -> None:
@@ -349,7 +361,7 @@ def describe(value: Any) -> str:
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"
     text = repr(value)
-    return text if len(text) < 40 else type(value).__name__
+    return text if len(text) < 40 and not callable(value) else type_name(value)
 
 
 def shortened(names: list[str]) -> str:
@@ -446,7 +458,13 @@ def refuse_foreign(name: str, values: Sequence[Any]) -> None:
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type, after its library: other libraries have a Tensor too."""
+    """The name of a value's type, after its library: other libraries have a Tensor too.
+
+    Of a class and a method it is their own name, because to call them was forgotten.
+    """
+    if isinstance(value, (type, MethodType)):
+        kind = "class" if isinstance(value, type) else "method"
+        return f"the {kind} {value.__name__} (write {value.__name__}(...))"
     library = type(value).__module__.partition(".")[0]
     return ("" if library in ("builtins", "tinyattn") else f"{library}.") + type(value).__name__
 

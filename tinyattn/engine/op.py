@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, NoReturn, Protocol, TypedDict, Unpack, overload
+from typing import Any, Protocol, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -183,12 +183,9 @@ def check_first(spec: Spec, args: tuple[Any, ...], first: Any, others: int) -> N
         raise_no_tensor(spec, 0, args)
 
 
-def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> NoReturn:
+def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:
     name = [*spec.arguments, *[spec.variadic] * len(args)][i]
-    raise TypeError(
-        f"{spec.name}: {name} must be a Tensor, got {checks.type_name(args[i])}: wrap it with "
-        "ta.tensor(...)"
-    )
+    checks.check_tensor(f"{spec.name}: {name}", args[i], TensorBase)
 
 
 def raise_clearer_error_of(

@@ -57,8 +57,8 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     is higher, and a Python number only if its category is higher still. DtypeError for a 0-d tensor
     of integers that those of the others cannot hold, as for a number.
     """
-    if out.dtype.kind == "c":
-        raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
+    if out.dtype.kind not in CATEGORY:
+        raise DtypeError(f"tensors hold real numbers, got {out.dtype}: compute with two tensors")
     if all(a.dtype is out.dtype for a in arguments if hasattr(a, "dtype")):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]

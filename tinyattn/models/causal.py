@@ -17,7 +17,7 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
-from ..base.checks import check_size, type_name
+from ..base.checks import type_name
 from ..errors import MaskError, ShapeError
 from ..generation import generate
 from ..masks import mask_of
@@ -32,7 +32,7 @@ from . import causal_files as files
 from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
-from .chat import Conversation, chat_prompt
+from .chat import Conversation, chat_prompt, check_options
 from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
@@ -255,9 +255,8 @@ class CausalLM(Published):
                 "a prompt has one id at least, and leaves one of the model's "
                 f"{positions} positions free, got {len(ids)} ids"
             )
-        if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
-            raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
-        end = min(len(ids) + check_size("max_new_tokens", max_new_tokens), positions)
+        check_options(max_new_tokens, stop, **choice)
+        end = min(len(ids) + int(max_new_tokens), positions)
         return self.pieces(ids, end, scores, stop, choice)
 
     def pieces(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from ..base.checks import check_choice, check_size, listed, optional_package
 from ..errors import ShapeError
+from ..generation import check_drawing
 from .tokenizer_files import checked_text
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -25,6 +26,20 @@ def checked_messages(messages: Iterable[Message]) -> list[Message]:
         check_choice("a role", message["role"], *ROLES)
         checked_text("the content of a message", message["content"])
     return checked
+
+
+def check_options(
+    max_new_tokens: int = 256,
+    stop: Sequence[str] = (),
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> None:
+    """TypeError, ValueError or ShapeError for options of a text that make no sense."""
+    check_size("max_new_tokens", max_new_tokens)
+    if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+        raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
+    check_drawing(temperature, top_k, top_p)
 
 
 def chat_prompt(template: str | None, messages: Iterable[Message], **words: str | None) -> str:
@@ -86,6 +101,7 @@ class Conversation:
     """
 
     def __init__(self, model: Any, messages: Iterable[Message] = (), **options: Any) -> None:
+        check_options(**options)
         self.model, self.options, self.dropped = model, options, 0
         self.messages = checked_messages(messages)
         self.scores = model.next_scores()
@@ -126,8 +142,7 @@ class Conversation:
         read anew then.
         """
         positions = self.model.config["max_position_embeddings"]
-        most = check_size("max_new_tokens", self.options.get("max_new_tokens", 256))
-        room = min(most, positions // 2)  # for the answer
+        room = min(self.options.get("max_new_tokens", 256), positions // 2)  # for the answer
         first = [m for m in messages[:1] if m["role"] == "system"]
         rest = messages[len(first) :]
         before = self.dropped if self.dropped < len(rest) else 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.checks import check_heads, check_size, check_type
+from ..base.checks import check_heads, check_size, check_type, type_name
 from ..base.random import NO_DROP, Drop
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
@@ -39,6 +39,7 @@ from .activations import Identity
 from .cache import KeyValueCache
 from .layers import Dropout, Linear
 from .module import Module
+from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
 
 
 class Attention(Module):
@@ -339,6 +340,10 @@ class MultiHeadAttention(Attention):
         width = num_hiddens // num_heads
         such_as = f"rotary is a module, such as nn.RotaryEmbedding({width})"
         self.rotary = check_type(such_as, rotary, Module | None)
+        if isinstance(rotary, (PositionalEncoding, LearnedPositionalEncoding)):
+            raise TypeError(f"{such_as}, got {type_name(rotary)}, which is added to the inputs")
+        if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
+            raise ShapeError(f"a head has {width} numbers, and its rotary turns {rotary.width}")
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)

@@ -28,11 +28,8 @@ class ModuleList(Module, MutableSequence[AnyModule]):
         kind = type(self).__name__
         modules = listed(f"a {kind}", modules)
         for module in modules:
-            if isinstance(module, type):
-                raise TypeError(f"a {kind} holds modules, got {module!r}: call it")
-            if not isinstance(module, self._kinds):
-                hint = ": one by one, not in a list" if isinstance(module, list) else ""
-                raise TypeError(f"a {kind} holds modules, got {type(module).__name__}{hint}")
+            hint = ": one by one, not in a list" if isinstance(module, list) else ""
+            check_type(f"a {kind} holds modules", module, self._kinds, hint)
         # An element with a name of its own keeps it; the others are numbered by their places.
         names = {id(x): name for name, x in self._elements.items() if not name.isdecimal()}
         for name in self._elements:
@@ -44,6 +41,10 @@ class ModuleList(Module, MutableSequence[AnyModule]):
     def _elements(self) -> Mapping[str, Any]:
         own, kinds = self.__dict__.items(), self._kinds
         return {name: x for name, x in own if name.isdecimal() and isinstance(x, kinds)}
+
+    def __add__(self, other: Iterable[AnyModule]) -> Self:
+        """A new list, of the modules of both."""
+        return self[:].extend(other)  # type: ignore[return-value]
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -102,15 +103,19 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
         self, modules: Mapping[str, AnyModule] | Iterable[tuple[str, AnyModule]] = ()
     ) -> None:
         super().__init__()
-        self.update(modules)
+        try:
+            self.update(dict(modules))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"a ModuleDict takes a dict or pairs (name, module): {error}") from None
 
     def __getitem__(self, key: str) -> AnyModule:
         modules: Mapping[str, Any] = self._modules
         return modules[key]
 
     def __setitem__(self, key: str, module: AnyModule) -> None:
-        if not isinstance(key, str) or "." in key or (key not in self and hasattr(self, key)):
-            raise KeyError(f"a key has no dots and is no attribute of ModuleDict, got {key!r}")
+        is_name = isinstance(key, str) and key and "." not in key
+        if not is_name or (key not in self and hasattr(self, key)):
+            raise KeyError(f"a key is a word without dots, no attribute of ModuleDict, got {key!r}")
         check_type("a ModuleDict holds modules", module, Module)
         setattr(self, key, module)
 

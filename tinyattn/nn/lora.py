@@ -113,7 +113,9 @@ class LoRA(Module):
         gets one LoRA, in all of them. One in a LoRA has its own already, which learns further.
         Raises ValueError if there is none.
         """
-        names = [names] if isinstance(names, str) else names
+        hint = ', such as ("W_q", "W_v")'
+        check_type("names are those of attributes", names, Collection, hint)
+        names = [names] if isinstance(names, str) else list(names)
         places = places_of(model, ADAPTED)
         wanted = {id(linear) for _, name, linear in places if name in names}
         wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
@@ -150,6 +152,7 @@ def places_of(
     model: Module, kind: type[Module] | tuple[type[Module], ...]
 ) -> list[tuple[Module, str, Any]]:
     """(parent, name, module) of each place of a module of this kind, but not in another LoRA."""
+    check_type("a LoRA is put into a module", model, Module)
     parents = [parent for parent in model.modules() if not isinstance(parent, LoRA)]
     return [
         (parent, name, child)

@@ -127,6 +127,15 @@ def tree_of(head: str, parts: Mapping[str, Any]) -> str:
     return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 
 
+def with_options(module: Any, *sizes: Any, **defaults: Any) -> str:
+    """An extra_repr: the sizes, and the options of a module that do not have their default."""
+    options = {name: getattr(module, name) for name in defaults}
+    if isinstance(defaults.get("bias"), bool) and not isinstance(options["bias"], bool):
+        options["bias"] = options["bias"] is not None
+    changed = [f"{n}={x!r}" for n, x in options.items() if repr(x) != repr(defaults[n])]
+    return ", ".join([*map(str, sizes), *changed])
+
+
 EMPTY: frozenset[str] = frozenset()
 
 

@@ -17,7 +17,7 @@ from ..base.backend import Array, Function, is_array
 from ..base.checks import (
     check_broadcast,
     check_one_dtype_and_device,
-    check_type,
+    check_tensor,
     rectangular,
     require_float,
 )
@@ -61,8 +61,7 @@ def of_tensors(function: Function) -> Function:
 
 def any_tensor(value: AnyTensor, name: str) -> AnyTensor:
     """`value` if it is a Tensor, else an error that names the argument."""
-    hint = ": wrap it with ta.tensor(...)"
-    return check_type(f"{name} must be a Tensor", value, TensorBase, hint)
+    return check_tensor(name, value, TensorBase)
 
 
 def float_tensor(value: AnyTensor, name: str) -> AnyTensor:

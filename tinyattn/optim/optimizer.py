@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -24,11 +24,11 @@ Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str
 
 def listed_parameters(parameters: Any) -> list[Any]:
     """A list of Tensors, of pairs of a name and a Tensor, or of groups, as the caller gave it."""
-    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")
+    is_one = isinstance(parameters, (Tensor, Mapping)) or hasattr(parameters, "parameters")
     if is_one or not isinstance(parameters, Iterable):
         raise TypeError(
             "an optimizer takes parameters, not the module or one Tensor: an iterable such as "
-            f"model.parameters(), got a {type_name(parameters)}"
+            f"model.parameters(), got {type_name(parameters)}"
         )
     parameters = listed("an optimizer", parameters)
     if not parameters:

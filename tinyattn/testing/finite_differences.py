@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.checks import check_type, listed
+from ..base.checks import check_number, check_type, listed
 from ..engine.autograd import grad
 from ..errors import DtypeError, GradcheckError, GraphError
 from ..tensors.tensor import Tensor
@@ -141,8 +141,9 @@ class Checker:
         rtol: float = 1e-6,
         hint: str = "",
     ) -> None:
-        self.fn = fn
+        self.fn = check_type("fn is a function of Tensors, or a module", fn, Callable)
         self.inputs = [inputs] if isinstance(inputs, Tensor) else listed("inputs", inputs)
+        check_number("eps", eps, 1e-12)
         self.rng, self.eps, self.atol, self.rtol, self.hint = rng, eps, atol, rtol, hint
         named = getattr(fn, "named_parameters", None)
         self.named = list(named()) if named else list(getattr(fn, "extra_parameters", ()))

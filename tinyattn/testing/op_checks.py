@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import read_only
+from ..base.checks import check_type
 from ..engine.autograd import grad, wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
 from ..nn import Module
@@ -71,12 +72,13 @@ def check_op(
         softmax, 2 samples: purity, derivative, second derivative, recorded derivative, linearity,
         dtypes, memory layouts, lifetime
     """
-    if isinstance(samples, Tensor) or not all(isinstance(s, (tuple, list)) for s in samples):
+    is_list = isinstance(samples, (tuple, list))
+    if not is_list or not all(isinstance(sample, (tuple, list)) for sample in samples):
         raise TypeError("samples is a list of argument tuples, such as [(x,)] or [(x, y), (z, w)]")
     if not samples:
         raise ValueError("check_op needs at least one sample: with none it would prove nothing")
     rng = np.random.default_rng(seed)
-    fn = converted(fn, np.float64)
+    fn = converted(check_type("fn is a function of Tensors, or a module", fn, Callable), np.float64)
     checks = checks_for(reference, smooth, second_order, bitwise, eps)
     kinks: list[str] = []
     for number, sample in enumerate(samples):

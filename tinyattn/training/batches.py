@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import functional as F
 from ..base import random
-from ..base.checks import check_size, check_type, listed
+from ..base.checks import check_size, check_type, listed, type_name
 from ..errors import ShapeError
 from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
@@ -86,6 +86,17 @@ def kind_of(sample: Any) -> str:
     raise TypeError(f"samples of type {type(sample).__name__} are not made a batch: {HINT}")
 
 
+def check_samples(data: Any) -> None:
+    """TypeError for what has no samples with numbers."""
+    has_rows = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, (Mapping, type)) or not has_rows:
+        raise TypeError(
+            f"data are samples with len() and integer indices, got {type_name(data)}: pass "
+            "list(data) of a generator; a dict of columns is tuple(data.values()), or in "
+            "torch_names TensorDataset(*data.values())"
+        )
+
+
 def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """Tensors of one length."""
     columns = tuple(x if isinstance(x, Tensor) else Tensor(x) for x in data)
@@ -159,12 +170,7 @@ class DataLoader(Generic[Batch]):
         self.batch_size = check_size("batch_size", batch_size)
         check_type("collate_fn must be a function", collate_fn, Callable | None)
         self.shuffle, self.drop_last, self.collate_fn = shuffle, drop_last, collate_fn
-        if isinstance(data, Mapping) or not hasattr(data, "__getitem__"):
-            raise TypeError(
-                "data must be a tuple of columns, or samples with len() and integer indices, got "
-                f"{type(data).__name__}: pass list(data) of a generator, tuple(data.values()) of a "
-                "dict of columns"
-            )
+        check_samples(data)
         self.data = columns_of(data) if isinstance(data, tuple) else data
         self.length()
 

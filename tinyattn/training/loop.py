@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..base.checks import type_name
 from ..base.random import get_rng_state, set_rng_state
 from ..tensors.create import tensor
 from .checkpoint import save
@@ -54,6 +55,9 @@ class TrainingLoop:
         save_every: float = 30.0,
         patience: float = math.inf,
     ) -> None:
+        for name, part in parts.items():
+            if isinstance(part, type) or not hasattr(part, "state_dict"):
+                raise TypeError(f"the part {name!r} has a state_dict(), got {type_name(part)}")
         self.path, self.parts, self.settings = Path(path), dict(parts), settings or {}
         self.save_every, self.patience = save_every, patience
         self.losses: list[float] = []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base.checks import check_number, check_size, checked_probability
 from ...errors import ShapeError
 from ...nn import init
-from ...nn.module import Module, Parameter
+from ...nn.module import Module, Parameter, with_options
+from ...ops.arguments import float_tensor
 from ...tensors.create import ones, tensor, zeros
 from ...tensors.tensor import Tensor
 from . import windows
@@ -47,10 +49,17 @@ class Conv1d(Module):
         "bias=True, padding_mode='zeros'"
     )
     def __init__(self, given: Any) -> None:
-        if given.padding_mode != "zeros" or given.in_channels % given.groups:
+        for name in ("in_channels", "out_channels", "groups"):
+            check_size(name, getattr(given, name))
+        for name in ("stride", "dilation"):
+            windows.sizes_of(name, getattr(given, name), self.dims)
+        if given.padding not in ("same", "valid"):
+            windows.sizes_of("padding", given.padding, self.dims, 0)
+        is_divided = given.in_channels % given.groups == given.out_channels % given.groups == 0
+        if given.padding_mode != "zeros" or not is_divided:
             raise ValueError(
-                'padding_mode is "zeros", and groups divide in_channels, got '
-                f"{given.padding_mode!r}, {given.groups} and {given.in_channels}"
+                'padding_mode is "zeros", and groups divide in_channels and out_channels, got '
+                f"{given.padding_mode!r}, {given.groups}, {given.in_channels}, {given.out_channels}"
             )
         for name in ("in_channels", "out_channels", *self.options):
             setattr(self, name, getattr(given, name))
@@ -69,7 +78,8 @@ class Conv1d(Module):
 
     def extra_repr(self) -> str:
         out, inputs, *_ = self.weight.shape
-        return f"{inputs * self.groups}, {out}, kernel_size={self.kernel_size}"
+        sizes = inputs * self.groups, out, f"kernel_size={self.kernel_size}"
+        return with_options(self, *sizes, stride=1, padding=0, dilation=1, groups=1, bias=True)
 
 
 class Conv2d(Conv1d):
@@ -96,8 +106,12 @@ class BatchNorm1d(Module):
 
     @takes("num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True")
     def __init__(self, given: Any) -> None:
-        n, is_tracked = given.num_features, given.track_running_stats
-        self.num_features, self.eps, self.momentum = n, given.eps, given.momentum
+        self.num_features = n = check_size("num_features", given.num_features)
+        self.eps, self.momentum = check_number("eps", given.eps, 0), given.momentum
+        if self.momentum is not None:
+            checked_probability(self.momentum, "momentum")
+        self.affine, self.track_running_stats = given.affine, given.track_running_stats
+        is_tracked = given.track_running_stats
         self.weight = Parameter(ones(n)) if given.affine else None
         self.bias = Parameter(zeros(n)) if given.affine else None
         self.register_buffer("running_mean", zeros(n) if is_tracked else None)
@@ -105,7 +119,7 @@ class BatchNorm1d(Module):
         self.register_buffer("num_batches_tracked", tensor(0) if is_tracked else None)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim not in self.dims or x.shape[1] != self.num_features:
+        if float_tensor(x, "x").ndim not in self.dims or x.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
                 f"{self.num_features} channels in the second, got {x.shape}"
@@ -118,7 +132,8 @@ class BatchNorm1d(Module):
         return batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+        options = {"momentum": 0.1, "affine": True, "track_running_stats": True}
+        return with_options(self, self.num_features, eps=1e-5, **options)
 
 
 class BatchNorm2d(BatchNorm1d):

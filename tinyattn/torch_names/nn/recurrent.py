@@ -15,6 +15,7 @@ from ...base.checks import check_choice, check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
 from ...nn import Module, Parameter, init
+from ...nn.module import with_options
 from ...ops.arguments import float_tensor
 from ...ops.products import product, rows, swap
 from ...ops.shapes import cat, stack
@@ -31,7 +32,7 @@ OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
 class Gated(Module):
     """The parameters of a recurrent layer or cell, and the first states."""
 
-    kind = "RNN"  # a row of CELLS
+    kind, nonlinearity = "RNN", "tanh"  # a row of CELLS
     gates = 1  # each has hidden_size columns of the two projections
     parts = 1  # of the state
 
@@ -62,12 +63,14 @@ class Gated(Module):
 
     def first_states(self, state: Any, shape: tuple[int, ...], x: Tensor) -> Tensor:
         """(parts, *shape)"""
-        given = (state,) if isinstance(state, Tensor) else state
         zero = zeros(shape, dtype=x.dtype, device=x.device)
-        firsts = (zero,) * self.parts if given is None else tuple(given)
-        if [first.shape for first in firsts] != [shape] * self.parts:
-            raise ShapeError(f"each state is {shape}, got {[first.shape for first in firsts]}")
-        return stack(firsts)
+        given = (zero,) * self.parts if state is None else state
+        given = given if isinstance(given, (tuple, list)) else (given,)
+        shapes = [getattr(first, "shape", first) for first in given]
+        if shapes != [shape] * self.parts:
+            state = "a state is a pair (h, c), each" if self.parts > 1 else "a state is"
+            raise ShapeError(f"{state} {shape}, got {shapes}")
+        return stack(given)
 
     def states(self, x: Tensor, first: Tensor, name: str) -> Tensor:
         """Those after each position: x (L, B, D), first (parts, B, H) -> (L, parts, B, H)."""
@@ -107,6 +110,8 @@ class Recurrent(Gated):
         self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
         x = x.transpose(0, 1) if swapped else x  # (L, B, D), or (L, D)
+        if not len(x):
+            raise ShapeError(f"{type(self).__name__} takes one position or more, got none")
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
         firsts = self.first_states(hx, shape, x)
         lasts: list[Tensor] = []
@@ -131,10 +136,9 @@ class Recurrent(Gated):
         """Nothing: PyTorch's call for one kind of memory on a GPU."""
 
     def extra_repr(self) -> str:
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        defaults["bidirectional"] = False
-        changed = [f"{n}={getattr(self, n)}" for n, x in defaults.items() if getattr(self, n) != x]
-        return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
+        options = {"num_layers": 1, "nonlinearity": "tanh", "bias": True, "batch_first": False}
+        options |= {"dropout": 0.0, "bidirectional": False}
+        return with_options(self, self.input_size, self.hidden_size, **options)
 
 
 class Cell(Gated):
@@ -149,8 +153,7 @@ class Cell(Gated):
         self.add_parameters("", self.input_size)
 
     def extra_repr(self) -> str:
-        sizes = f"{self.input_size}, {self.hidden_size}"
-        return sizes if self.bias else f"{sizes}, bias=False"
+        return with_options(self, self.input_size, self.hidden_size, bias=True)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         self.check_input(x, (1, 2))

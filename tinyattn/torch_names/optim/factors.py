@@ -6,7 +6,7 @@ import inspect
 import math
 from typing import Any
 
-from ...base.checks import check_number, check_size, checked_probability
+from ...base.checks import check_number, check_size, checked_probability, listed
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
 
@@ -113,7 +113,8 @@ class LambdaLR(LRScheduler):
     def times_factors(self, rates: list[float]) -> list[float]:
         self.check_groups(self.lr_lambdas)
         pairs = zip(rates, self.lr_lambdas, strict=True)
-        return [rate * factor(self.last_epoch) for rate, factor in pairs]
+        name, n = "what lr_lambda returns", self.last_epoch
+        return [rate * check_number(name, factor(n), 0) for rate, factor in pairs]
 
     def get_lr(self) -> list[float]:
         return self.times_factors(self.base_lrs)
@@ -145,9 +146,10 @@ class Chained(LRScheduler):
     change: Any
 
     def __init__(self, optimizer: Any, *settings: Any, last_epoch: int = -1, **named: Any) -> None:
-        self.change(0, *settings, **named)  # which refuses arguments that do not fit
         bound = inspect.signature(self.change).bind(0, *settings, **named)
         bound.apply_defaults()
+        check_number("gamma", bound.arguments.get("gamma", 0), 0)
+        self.change(*bound.args, **bound.kwargs)  # which refuses values that do not fit
         self.settings = [name for name in bound.arguments if name != "n"]
         vars(self).update((name, bound.arguments[name]) for name in self.settings)
         super().__init__(optimizer, last_epoch)
@@ -181,7 +183,7 @@ class MultiStepLR(Chained):
     keeps_rates = False
 
     def change(self, n: int, milestones: Any, gamma: float = 0.1) -> float:
-        return gamma ** list(milestones).count(n)
+        return gamma ** listed("milestones", milestones).count(n)
 
 
 class ConstantLR(Chained):

@@ -14,9 +14,10 @@ from itertools import accumulate, islice
 from typing import Any, Generic, TypeVar
 
 from ...base import random
-from ...base.checks import check_size
+from ...base.checks import check_size, check_type
 from ...errors import ShapeError
 from ...kernels import FLOAT64
+from ...ops.arguments import any_tensor
 from ...tensors.tensor import Tensor
 from ...training import batches
 
@@ -102,8 +103,9 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """
 
     def __init__(self, *tensors: Tensor) -> None:
-        if len({len(tensor) for tensor in tensors}) != 1:
-            raise ShapeError(f"data are Tensors of one length, got {[x.shape for x in tensors]}")
+        shapes = [any_tensor(x, "each argument of a TensorDataset").shape for x in tensors]
+        if len({shape[:1] for shape in shapes} - {()}) != 1:
+            raise ShapeError(f"data are Tensors of one length, got {shapes}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -215,6 +217,9 @@ class DataLoader:
             raise ValueError(
                 "one order only: shuffle, sampler, or batch_sampler without batch_size"
             )
+        if shuffle or (sampler is None and not own and not self.is_stream):
+            batches.check_samples(dataset)
+        check_type("collate_fn must be a function", collate_fn, Callable | None)
         if shuffle:
             sampler = RandomSampler(dataset, generator=generator)
         elif sampler is None:
