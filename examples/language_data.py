@@ -49,6 +49,11 @@ class Parts(NamedTuple):
     training: list[Span]
     held_out: list[Span]
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(end - begin for spans in self for _, begin, end in spans)
+
 
 # Files
 

@@ -123,13 +123,28 @@ def options() -> argparse.ArgumentParser:
 # The parts of a run
 
 
-def tokenizer_of(args: argparse.Namespace, parts: data.Parts, model: CausalLM | None) -> Any:
+def apart(parts: data.Parts, function: Any, *given: Any) -> Any:
+    """What a function returns. That of a large text has its own process, because the memory of a
+    process is given back as a whole when it ends."""
+    if parts.size < data.FEW:
+        return function(*given)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()
+
+
+def write_ids(args: argparse.Namespace, parts: data.Parts, tokenizer: Any) -> None:
+    """Write the tokens, and the ids of the text. tokenizer: that of --from, or None."""
+    folder = folder_of_ids(args)
+    tokenizer = tokenizer_of(args, parts) if tokenizer is None else tokenizer
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+    read_text(folder, parts)
+
+
+def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
     if args.resume:
         return read_tokenizer_json((args.out / "tokenizer.json").read_bytes())
-    if model is not None:
-        return model.tokenizer
-    size = sum(end - begin for spans in parts for _, begin, end in spans)
-    kind = args.tokens or ("characters" if size < data.FEW else "bpe")
+    kind = args.tokens or ("characters" if parts.size < data.FEW else "bpe")
     characters = data.characters_of(parts) if kind == "characters" else None
     if characters is not None:
         print(f"its tokens are {len(characters):,} kinds of characters")
@@ -166,17 +181,15 @@ def model_and_text(
 
     Rank 0 writes the files of ids, and all ranks read them.
     """
-    folder, model = folder_of_ids(args), None
+    folder, model, tokenizer = folder_of_ids(args), None, None
     if args.start is not None:
         model = CausalLM.from_pretrained(args.start).train()
-        data.check_tokens(model.tokenizer, parts)
+        tokenizer = model.tokenizer
+        data.check_tokens(tokenizer, parts)
     is_new = get_rank() == 0 and not folder.exists()
     try:
         if get_rank() == 0:
-            tokenizer = tokenizer_of(args, parts, model)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
-            read_text(folder, parts)
+            apart(parts, write_ids, args, parts, tokenizer)
         all_reduce(0)  # the others wait for the files
         training, held_out = read_text(folder, parts)
         all_reduce(0)  # all have them, before the first may take them away
@@ -450,13 +463,10 @@ def rivals(
 def ladder(
     args: argparse.Namespace, words: int, texts: Sequence[data.Encoded], parts: data.Parts
 ) -> list[Row]:
-    """`rivals`. That of a large text has its own process, because this gives its memory back."""
     files = [(str(x.ids.filename), x.ids.dtype.str, x.bytes) for x in texts]
-    given = files, words, COUNTED // 100 if args.short else COUNTED, parts
-    if sum(text.bytes for text in texts) < data.FEW:
-        return rivals(*given)
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(rivals, *given).result()
+    most = COUNTED // 100 if args.short else COUNTED
+    rows: list[Row] = apart(parts, rivals, files, words, most, parts)
+    return rows
 
 
 def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:

@@ -385,6 +385,13 @@ def test_a_large_held_out_text_does_not_stay_in_memory(data, tmp_path, monkeypat
     assert max(seen) < 10
 
 
+def test_a_large_text_is_read_in_another_process(data):
+    example = importlib.import_module("train_language_model")
+    for size, is_other in ((data.FEW, True), (data.FEW - 1, False)):
+        parts = data.Parts([data.Span(Path("text"), 0, size)], [])
+        assert (example.apart(parts, os.getpid) != os.getpid()) == is_other
+
+
 def test_a_copy_of_a_text_counts_once(program, capsys):
     Path("copy.txt").write_text(TEXT, "utf-8")
     files = ["text.txt", "./text.txt", "copy.txt", "."]
