@@ -10,7 +10,7 @@ the first 5 of the other.
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from math import exp, sqrt
 from pathlib import Path
@@ -111,9 +111,7 @@ def by_tinyattn(out: Path | None) -> None:
 
 @programs.complaints()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="PNG", help="draw the weights into this file")
     args = parser.parse_args()
     print(f"keys   {KEYS}\nvalues {VALUES}")

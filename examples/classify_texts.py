@@ -11,8 +11,8 @@ kind of thing each one defines.
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN --separator ";"
   python examples/classify_texts.py --predict "a small portable timepiece"
 
-Of each label, eight texts of ten are learned from. The loss on one of ten says when to stop (early
-stopping). One of ten is the test: nothing is chosen by it.
+Of ten texts of each label, it learns from eight. The loss on the ninth says when to stop (early
+stopping). The tenth is for the test: nothing is chosen by it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,15 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import programs
+import text_data
 from programs import at_least_one, complaints
-from text_data import (
-    PAD,
-    SIGN,
-    UNKNOWN,
-    Texts,
-    Vocabulary,
-    check_labels,
-    definitions,
-    read_csv,
-    split,
-    tokens,
-    warnings,
-    words,
-)
+from text_data import PAD, UNKNOWN, Texts, Vocabulary, read_csv, tokens, words
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -50,20 +38,20 @@ from tinyattn import nn, optim, viz
 from tinyattn.training import TrainingLoop, pad_sequence
 from tinyattn.training.loop import stop_signals
 
-try:
+with programs.needs("scikit-learn"):
     from scipy.stats import binomtest
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from tqdm import tqdm
-except ModuleNotFoundError:
-    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SIZES = ("d_model", "heads", "layers", "dropout", "longest")
 PATIENCE = 5  # epochs without a lower validation loss, after which the training ends
-STEPS = 60  # of an epoch, or more; a small file needs small batches, because else it is few steps
+STEPS = 60  # of an epoch, at least; so the batches of a small file are small
 SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has learned by heart
-FASTER = 70.0  # vectors of words learn: at one rate the layers learn few texts by heart before
+# The rate of the vectors of words, divided by that of the layers. With equal rates the layers would
+# learn a small file by heart before the vectors have learned much.
+FASTER = 70.0
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
@@ -237,7 +225,6 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
         # In quotes, because a comma or a quote may be a word too.
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
-    shown, weights = looked_at(model, texts[-1])
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     figure.savefig(out / "attention.png", dpi=120)
@@ -296,49 +283,40 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    texts, names = definitions()
+    texts, names = text_data.definitions()
     if args.file is not None:
         texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
-    check_labels(names)
+    text_data.check_labels(names)
     programs.refuse_others(args.out / SETTINGS, (WEIGHTS, "config.json", "checkpoint.safetensors"))
     programs.refuse_lost(args.out / WEIGHTS, args.overwrite, "a classifier")
     programs.make_folder(args.out)  # now, and not after the training
     return texts, names
 
 
-def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str]) -> None:
-    began = time.perf_counter()
-    ta.manual_seed(args.seed)
-    labels = sorted(set(names))
-    numbers = np.array([labels.index(name) for name in names])
-    rows = split(numbers, args.seed)
-    learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
-    args.batch_size = args.batch_size or min(64, max(8, len(learn.texts) // STEPS))
-    if args.lr is None:
-        args.lr = 3e-4 * (args.batch_size / 64) ** 0.5
-    vocabulary = Vocabulary.of(learn.texts)
-    model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
+def introduce(
+    model: TextClassifier, texts: list[str], names: list[str], parts: Sequence[Texts]
+) -> None:
+    """Print what is learned from what, and what is probably wrong with it."""
+    learn, validation, test = (len(part.texts) for part in parts)
+    labels, known = model.labels, model.vocabulary
     counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))
     more = f", and {len(labels) - 20} labels more" if len(labels) > 20 else ""
     print(f"{len(texts):,} texts, {len(labels)} labels: {counts}{more}")
-    print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
-          f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
-          f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
-    if any(SIGN.match(name) for name in vocabulary.names):
+    print(f"{learn:,} to learn from, {validation:,} to choose, {test:,} to test; "
+          f"{len(known):,} words, {sum(p.numel() for p in model.parameters()):,} "
+          "parameters")  # fmt: skip
+    if any(text_data.SIGN.match(name) for name in known.names):
         print("of a script without spaces, such as Chinese, each sign is a word, and each pair too")
-    for line in warnings(texts, names):
+    for line in text_data.warnings(texts, names):
         print(line)
-    covered = vocabulary.covered(test.texts)
+    covered = known.covered(parts[-1].texts)
     if covered < 0.9:
         print(f"warning: the vocabulary has {covered:.0%} of the words of the test texts; the "
               "model reads all others as one unknown word: more texts would help")  # fmt: skip
-    losses, measured = train(model, learn, validation, args, FASTER)
-    model.save(args.out)
-    curves = {"training": losses, "validation": tuple(np.array(measured).T)}
-    figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
-    figure.savefig(args.out / "loss.png", dpi=120)
-    best = min(range(len(measured)), key=lambda i: measured[i][1])
-    print(f"the weights are those after epoch {best + 1} of {len(measured)}\n")
+
+
+def compare(model: TextClassifier, learn: Texts, test: Texts) -> None:
+    """Print the accuracy of the model on the test texts, and that of simpler ways."""
     print(f"{f'on {len(test.texts):,} test texts':<38}{'right':>6}")
     most_frequent = np.bincount(learn.labels).argmax()
     for name, right in {
@@ -347,6 +325,29 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
         "encoder": accuracy(model, test),
     }.items():
         print(f"{name:<38}{right:>6.1%}{error_bar(right, len(test.texts))}")
+
+
+def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str]) -> None:
+    began = time.perf_counter()
+    ta.manual_seed(args.seed)
+    labels = sorted(set(names))
+    numbers = np.array([labels.index(name) for name in names])
+    rows = text_data.split(numbers, args.seed)
+    learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
+    args.batch_size = args.batch_size or min(64, max(8, len(learn.texts) // STEPS))
+    if args.lr is None:
+        args.lr = 3e-4 * (args.batch_size / 64) ** 0.5
+    sizes = {name: getattr(args, name) for name in SIZES}
+    model = TextClassifier(Vocabulary.of(learn.texts), labels, sizes)
+    introduce(model, texts, names, (learn, validation, test))
+    losses, measured = train(model, learn, validation, args, FASTER)
+    model.save(args.out)
+    curves = {"training": losses, "validation": tuple(np.array(measured).T)}
+    figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
+    figure.savefig(args.out / "loss.png", dpi=120)
+    best = min(range(len(measured)), key=lambda i: measured[i][1])
+    print(f"the weights are those after epoch {best + 1} of {len(measured)}\n")
+    compare(model, learn, test)
     print(f"\n{time.perf_counter() - began:.0f} s; the classifier and loss.png are in {args.out}")
     asked = [sys.argv[0], "--out", str(args.out), "--predict", "a text"]
     print(f"ask it: python {programs.command(asked)}")

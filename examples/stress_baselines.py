@@ -10,7 +10,6 @@ hidden layer of 64 on the widest window, the strongest of these models.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,12 +20,10 @@ import programs
 from programs import number_in
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
 
-try:
+with programs.needs("scikit-learn"):
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
-except ModuleNotFoundError:
-    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SYMBOLS = len(PHONEMES)
 
@@ -82,8 +79,7 @@ def main() -> None:
 
     full, test = load()
     chosen = np.random.default_rng(args.seed).permutation(len(full.words))[: args.words]
-    ids, targets, lengths = full.ids[chosen], full.targets[chosen], full.lengths[chosen]
-    train = Words([full.words[i] for i in chosen], ids, targets, lengths)
+    train = Words([full.words[i] for i in chosen], *(column[chosen] for column in full[1:]))
 
     def report(name: str, accuracy: Callable[[], tuple[float, float]]) -> None:
         start = time.perf_counter()

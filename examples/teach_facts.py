@@ -36,6 +36,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.models import generate
+from tinyattn.training import pad_sequence
 
 PEOPLE = {
     "Velda Norquist": ("Lisbon", "beekeeper"), "Tomas Ilbrek": ("Oslo", "glassblower"),
@@ -92,10 +93,8 @@ def general_text(model: ta.models.CausalLM, length: int) -> tuple[np.ndarray, np
 
 def padded(chosen: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, np.ndarray]:
     """P lessons as ids and targets (P, N); what is after a lesson is padding."""
-    length = max(len(ids) for ids, _ in chosen)
-    ids = [x + [0] * (length - len(x)) for x, _ in chosen]
-    targets = [y + [IGNORE] * (length - len(y)) for _, y in chosen]
-    return np.array(ids), np.array(targets)
+    ids, targets = (list(map(ta.tensor, rows)) for rows in zip(*chosen, strict=True))
+    return pad_sequence(ids, True).numpy(), pad_sequence(targets, True, IGNORE).numpy()
 
 
 def halves(model: ta.models.CausalLM) -> tuple[nn.ModuleList, nn.ModuleList]:

@@ -11,23 +11,21 @@ was: without positions, all that is left of an image is which patches it has.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, viz
 
-try:
+with programs.needs("scikit-learn"):
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
-except ModuleNotFoundError:
-    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 TEST = 360  # of 1,797 images
 
@@ -39,8 +37,9 @@ class VisionTransformer(nn.Module):
         super().__init__()
         d_model, dropout = args.d_model, args.dropout
         self.embedding = nn.Linear(4, d_model)
-        self.positions = None if args.no_positions else nn.LearnedPositionalEncoding(d_model)
-        if self.positions is not None:
+        self.positions: nn.Module = nn.Identity()
+        if not args.no_positions:
+            self.positions = nn.LearnedPositionalEncoding(d_model)
             # As large as what the pixels give; it starts too small to be heard in 900 steps.
             nn.init.normal_(self.positions.weight, std=0.3)
         self.dropout = nn.Dropout(dropout)
@@ -51,9 +50,7 @@ class VisionTransformer(nn.Module):
         self.output = nn.Linear(d_model, 10)
 
     def forward(self, images: ta.Tensor) -> ta.Tensor:
-        x = self.embedding(patches(images))  # (B, 16, D)
-        if self.positions is not None:
-            x = self.positions(x)
+        x = self.positions(self.embedding(patches(images)))  # (B, 16, D)
         x = self.encoder(self.dropout(x))
         return self.output(x.amax(dim=1))  # of each feature its largest value: (B, 10)
 

@@ -40,7 +40,7 @@ class StressTagger(nn.Module):
         super().__init__()
         d_model, dropout = args.d_model, args.dropout
         self.embedding = nn.Embedding(len(PHONEMES), d_model, padding_idx=PAD)
-        self.positions = None if args.no_positions else nn.PositionalEncoding(d_model)
+        self.positions = nn.Identity() if args.no_positions else nn.PositionalEncoding(d_model)
         self.dropout = nn.Dropout(dropout)
         attention = nn.MultiHeadedAttention(args.heads, d_model, dropout)
         feed_forward = nn.PositionwiseFeedForward(d_model, 2 * d_model, dropout)
@@ -49,9 +49,7 @@ class StressTagger(nn.Module):
         self.output = nn.Linear(d_model, 3)
 
     def forward(self, ids: np.ndarray) -> ta.Tensor:
-        x = self.embedding(ids)  # (B, T, D)
-        if self.positions is not None:
-            x = self.positions(x)
+        x = self.positions(self.embedding(ids))  # (B, T, D)
         x = self.encoder(self.dropout(x), mask=masks.padding(ids, PAD))
         return self.output(x)  # (B, T, 3)
 

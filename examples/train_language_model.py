@@ -10,9 +10,10 @@ texts in it. Small texts are cut into characters, large ones into pieces by byte
   python examples/train_language_model.py FILE --from FOLDER --lora 8    teach a published model
   mpiexec -n 2 python examples/train_language_model.py FILE              train in two processes
 
-A tenth of the text is held out: whole files of many, else the end. The loss there is told in bits a
-byte too, which can be compared between vocabularies, and with compressors. The folder --out has
-the best model: ta.models.CausalLM.from_pretrained, chat.py and transformers open it.
+Nothing is learned from a tenth of the text: of 20 files or more it is whole files, else the end.
+The loss on it is also given in bits a byte, because these can be compared between vocabularies, and
+with compressors. The folder --out has the best model: ta.models.CausalLM.from_pretrained, chat.py
+and transformers open it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def options() -> argparse.ArgumentParser:
     whole: Any = {"type": at_least_one, "metavar": "N"}
     add("texts", nargs="*", metavar="FILE", help="files or folders")
     add("--minutes", type=number_in(0.001, 1e6), default=5.0, help="of training (%(default)s)")
-    add("--steps", help="so many instead; they are then the same on each run", **whole)
+    add("--steps", help="how many, in place of --minutes: they are the same on each run", **whole)
     add("--short", action="store_true", help="a trial of 20 steps of a tiny model")
     add("--size", choices=SIZES, default="small", help="(%(default)s)")
     for name in NAMES[:-1]:
@@ -101,12 +102,12 @@ def options() -> argparse.ArgumentParser:
     add("--dropout", type=number_in(0, 0.99), default=0.0, metavar="P", help="(%(default)s)")
     add("--accumulate", default=1, help="parts of a batch, which need less memory", **whole)
     add("--weight-decay", type=number_in(0, 10), default=0.1, help="(%(default)s)")
-    add("--patience", default=5, help="held-out losses without a lower one (%(default)s)", **whole)
+    add("--patience", default=5, help="measurements without a lower loss (%(default)s)", **whole)
     add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
     pieces = number_in(257, 10**6, int)  # because byte-level BPE begins with the 256 bytes
     add("--words", type=pieces, default=1024, metavar="N", help="tokens of bpe (%(default)s)")
     add("--from", dest="start", metavar="FOLDER", help="go on with this model")
-    add("--lora", help="learn a correction of this rank alone", **whole)
+    add("--lora", help="train a LoRA of this rank alone", **whole)
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
     again = parser.add_mutually_exclusive_group()
@@ -123,13 +124,28 @@ def options() -> argparse.ArgumentParser:
 # The parts of a run
 
 
-def tokenizer_of(args: argparse.Namespace, parts: data.Parts, model: CausalLM | None) -> Any:
+def apart(parts: data.Parts, function: Any, *given: Any) -> Any:
+    """What a function returns. That of a large text has its own process, because the memory of a
+    process is given back as a whole when it ends."""
+    if parts.size < data.FEW:
+        return function(*given)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()
+
+
+def write_ids(args: argparse.Namespace, parts: data.Parts, tokenizer: Any) -> None:
+    """Write the tokens, and the ids of the text. tokenizer: that of --from, or None."""
+    folder = folder_of_ids(args)
+    tokenizer = tokenizer_of(args, parts) if tokenizer is None else tokenizer
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+    read_text(folder, parts)
+
+
+def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
     if args.resume:
         return read_tokenizer_json((args.out / "tokenizer.json").read_bytes())
-    if model is not None:
-        return model.tokenizer
-    size = sum(end - begin for spans in parts for _, begin, end in spans)
-    kind = args.tokens or ("characters" if size < data.FEW else "bpe")
+    kind = args.tokens or ("characters" if parts.size < data.FEW else "bpe")
     characters = data.characters_of(parts) if kind == "characters" else None
     if characters is not None:
         print(f"its tokens are {len(characters):,} kinds of characters")
@@ -140,10 +156,12 @@ def tokenizer_of(args: argparse.Namespace, parts: data.Parts, model: CausalLM | 
 
 
 def new_model(args: argparse.Namespace, words: int) -> CausalLM:
-    """With SwiGLU of two thirds of the inner width, three matrices are as large as two.
+    """A model with random parameters.
 
-    A narrow Llama learns more from larger starting values: of width 128 the loss of 1.1 MB of
-    Shakespeare is 1.63 after 2,000 steps, and 1.66 with 0.02.
+    The SwiGLU of Llama has three matrices, and GELU two. Its inner width is two thirds of that of
+    GELU, so that both have equally many parameters. A narrow Llama learns more from larger starting
+    values: of width 128 the loss on 1.1 MB of Shakespeare is 1.63 after 2,000 steps, and 1.66 with
+    a standard deviation of 0.02.
     """
     inner = 4 * args.width if args.kind == "gpt2" else -(-8 * args.width // 3 // 8) * 8
     drops = dict.fromkeys(("attention_dropout", "resid_pdrop", "embd_pdrop"), args.dropout)
@@ -160,18 +178,19 @@ def new_model(args: argparse.Namespace, words: int) -> CausalLM:
 def model_and_text(
     args: argparse.Namespace, parts: data.Parts
 ) -> tuple[CausalLM, data.Encoded, data.Encoded]:
-    """The model as it starts, and the ids to learn from and those held out, of rank 0's files."""
-    folder, model = folder_of_ids(args), None
+    """The model before its first step, the ids to learn from, and those held out.
+
+    Rank 0 writes the files of ids, and all ranks read them.
+    """
+    folder, model, tokenizer = folder_of_ids(args), None, None
     if args.start is not None:
         model = CausalLM.from_pretrained(args.start).train()
-        data.check_tokens(model.tokenizer, parts)
+        tokenizer = model.tokenizer
+        data.check_tokens(tokenizer, parts)
     is_new = get_rank() == 0 and not folder.exists()
     try:
         if get_rank() == 0:
-            tokenizer = tokenizer_of(args, parts, model)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
-            read_text(folder, parts)
+            apart(parts, write_ids, args, parts, tokenizer)
         all_reduce(0)  # the others wait for the files
         training, held_out = read_text(folder, parts)
         all_reduce(0)  # all have them, before the first may take them away
@@ -200,7 +219,7 @@ def model_and_text(
 
 
 def folder_of_ids(args: argparse.Namespace) -> Path:
-    """Another one for each text and its tokens, so a run that is refused changes no other run."""
+    """Each text with its tokens has its own, so a run that is refused changes no other run."""
     made_of = repr((args.digest, args.tokens, args.words, args.start)).encode()
     folder: Path = args.out / "ids" / hashlib.sha256(made_of).hexdigest()[:12]
     return folder
@@ -218,14 +237,6 @@ def read_text(folder: Path, parts: data.Parts) -> list[data.Encoded]:
     return found
 
 
-def in_order(ids: np.ndarray, length: int, most: int, batch: int) -> Iterator[np.ndarray]:
-    """Windows (B, length + 1) one after the other; of many ids every so many-th, about `most`."""
-    starts = np.arange(0, len(ids) - length, length)
-    starts = starts[:: max(1, len(starts) * length // most)]
-    for some in np.array_split(starts, -(-len(starts) // batch)):
-        yield np.asarray(ids[some[:, None] + np.arange(length + 1)], np.int64)
-
-
 def loss_of(model: CausalLM, ids: np.ndarray, targets: np.ndarray) -> ta.Tensor:
     scores = model(ids)
     return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1))
@@ -233,15 +244,16 @@ def loss_of(model: CausalLM, ids: np.ndarray, targets: np.ndarray) -> ta.Tensor:
 
 @ta.no_grad()
 def held_out_loss(model: CausalLM, ids: np.ndarray, length: int, most: int) -> float:
-    """In nats a token."""
-    was_training, losses, numbers = model.training, [], []
-    model.eval()
+    """In nats a token, of windows that follow each other; of many only about `most` ids."""
+    windows, starts = Windows(ids, length, 1), np.arange(0, len(ids) - length, length)
+    starts = starts[:: max(1, len(starts) * length // most)]
     batch = max(1, min(16, MOST_SCORES // (length * model.config["vocab_size"])))
-    for rows in in_order(ids, length, most, batch):
-        losses.append(loss_of(model, rows[:, :-1], rows[:, 1:]).item())
-        numbers.append(len(rows))
+    batches = np.array_split(starts, -(-len(starts) // batch))
+    was_training = model.training
+    model.eval()
+    losses = [loss_of(model, *windows.at(some)).item() for some in batches]
     model.train(was_training)
-    return float(np.average(losses, weights=numbers))
+    return float(np.average(losses, weights=[len(some) for some in batches]))
 
 
 def rate_at(args: argparse.Namespace, step: int, progress: float) -> float:
@@ -318,7 +330,7 @@ class Trainer(TrainingLoop):
         self.record(loss)
 
     def measure(self) -> None:
-        """The held-out loss, a line about it, and now and then what the model writes."""
+        """Measure the held-out loss, save the model if it is the best, and print how it goes."""
         args, done = self.args, len(self.losses)
         loss = held_out_loss(self.model, self.text.ids, args.context, MEASURED_IDS)
         self.measured(loss)
@@ -395,7 +407,8 @@ def write(args: argparse.Namespace) -> None:
 
 
 def functions(model: CausalLM, args: argparse.Namespace, held_out: np.ndarray) -> None:
-    """How many of some functions that the model writes are Python, and of real ones cut alike."""
+    """Print how many functions that the model writes are Python, and how many of real ones, which
+    are cut to the same length."""
     begin = model.tokenizer.encode("\ndef").ids
     length, together = min(args.context, 200), 8 if args.short else 25
     number = together if args.short else FUNCTIONS
@@ -451,13 +464,10 @@ def rivals(
 def ladder(
     args: argparse.Namespace, words: int, texts: Sequence[data.Encoded], parts: data.Parts
 ) -> list[Row]:
-    """`rivals`, of a large text in a process of its own, which gives its memory back."""
     files = [(str(x.ids.filename), x.ids.dtype.str, x.bytes) for x in texts]
-    given = files, words, COUNTED // 100 if args.short else COUNTED, parts
-    if sum(text.bytes for text in texts) < data.FEW:
-        return rivals(*given)
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(rivals, *given).result()
+    most = COUNTED // 100 if args.short else COUNTED
+    rows: list[Row] = apart(parts, rivals, files, words, most, parts)
+    return rows
 
 
 def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
@@ -494,10 +504,9 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         args, state = resumed(parser, args.out, CHANGEABLE)
     else:
         refuse_lost_run(args)
-        names = ("config.json", "model.safetensors", "tokenizer.json")
-        if not args.overwrite and (found := [x for x in names if (args.out / x).exists()]):
-            raise ValueError(f"{args.out} has a model already, because {found[0]} is there: "
-                             "--overwrite begins anew, --out names another folder")  # fmt: skip
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            found = f"a model already, because {name} is there"
+            programs.refuse_lost(args.out / name, args.overwrite, found)
     if args.start is None and args.lora:
         raise ValueError("--lora corrects a model that is there: name its folder with --from")
     if args.start is not None and state is None:

@@ -24,17 +24,10 @@ from programs import at_least_one, complaints
 import tinyattn as ta
 from tinyattn import nn, optim, viz
 from tinyattn.training import TrainingLoop
-from tinyattn.training.distributed import (
-    DistributedDataParallel,
-    all_reduce,
-    get_rank,
-    get_world_size,
-)
+from tinyattn.training.distributed import all_reduce, get_rank, get_world_size
 
-try:
+with programs.needs("tqdm"):
     from tqdm import tqdm
-except ModuleNotFoundError:
-    sys.exit('tqdm is missing: pip install -e ".[examples]"')
 
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.
@@ -94,7 +87,7 @@ class Run(TrainingLoop):
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
         self.args = args
         self.model: Any = model.to(args.device)  # of any class
-        self.parallel = DistributedDataParallel(self.model)
+        self.parallel = ta.distributed.DistributedDataParallel(self.model)
         self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)

@@ -353,6 +353,45 @@ def test_the_held_out_loss_is_the_mean_of_its_windows(data, training, most, ever
     assert model.training == model.encoder.training == training
 
 
+def megabytes_in_memory(path):
+    """Of a mapped file, by the lines `Rss: ... kB` of Linux."""
+    found, is_of_file = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if not first.endswith(":"):  # the first line of a mapping
+            is_of_file = line.endswith(str(path))
+        elif first == "Rss:" and is_of_file:
+            found += int(line.split()[1])
+    return found / 1000
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux has /proc")
+def test_a_large_held_out_text_does_not_stay_in_memory(data, tmp_path, monkeypatch):
+    """Each window is in another part of the file, so all of them together touch all of it."""
+    example = importlib.import_module("train_language_model")
+    path, seen = tmp_path / "ids.bin", []
+    np.zeros(20_000_000, np.uint16).tofile(path)
+    sizes = {"vocab_size": 1000, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 8}
+    model = ta.models.CausalLM({"model_type": "gpt2", **sizes})
+
+    def loss_of(*_):
+        seen.append(megabytes_in_memory(path))
+        return ta.tensor(1.0)
+
+    monkeypatch.setattr(example, "loss_of", loss_of)
+    ids = np.memmap(path, np.uint16, "r")
+    assert example.held_out_loss(model, ids, 256, 500_000) == 1.0
+    assert len(seen) > 100
+    assert max(seen) < 10
+
+
+def test_a_large_text_is_read_in_another_process(data):
+    example = importlib.import_module("train_language_model")
+    for size, is_other in ((data.FEW, True), (data.FEW - 1, False)):
+        parts = data.Parts([data.Span(Path("text"), 0, size)], [])
+        assert (example.apart(parts, os.getpid) != os.getpid()) == is_other
+
+
 def test_a_copy_of_a_text_counts_once(program, capsys):
     Path("copy.txt").write_text(TEXT, "utf-8")
     files = ["text.txt", "./text.txt", "copy.txt", "."]

@@ -33,6 +33,8 @@ def test_windows_are_anywhere_and_targets_come_one_later():
     for other, is_same in ((windows[3], True), (windows[4], False)):
         assert np.array_equal(other[0], ids) == is_same
     assert not np.array_equal(Windows(windows.ids, 4, 300, seed=2)[3][0], ids)
+    for found, first in zip(windows.at(np.array([15, 0])), (0, 1), strict=True):
+        assert_equal(found, np.array([[15], [0]]) + np.arange(first, first + 4))
 
 
 def test_windows_of_a_file(tmp_path):

@@ -66,9 +66,7 @@ def collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (tuple, list)):
         fields = [collate(field) for field in zip(*samples, strict=True)]
         return type(first)(*fields) if hasattr(first, "_fields") else type(first)(fields)
-    if isinstance(first, Tensor):
-        return stack(list(samples))
-    return Tensor(list(samples))
+    return stack(list(samples)) if isinstance(first, Tensor) else Tensor(list(samples))
 
 
 def kind_of(sample: Any) -> str:
@@ -205,8 +203,9 @@ class Windows:
         ids, targets = windows[step]   # (batch_size, length) each; targets are the ids one later
 
     A batch depends on `seed` and `step` alone, so a training that goes on gets what it would have
-    got. ids (L,): an array of integers. A np.memmap is opened anew for each batch, because else all
-    pages that were read once count as memory of this process.
+    got. `windows.at(starts)` gives those that begin at places of your choice. ids (L,): an array of
+    integers. A np.memmap is opened anew for each batch, because else all pages that were read once
+    count as memory of this process.
     Raises ShapeError if the ids are too few for one window and its last target.
 
         >>> from tinyattn.training import Windows
@@ -227,10 +226,13 @@ class Windows:
         self.ids, self.seed = ids, seed
 
     def __getitem__(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng([self.seed, step])
+        return self.at(rng.integers(0, len(self.ids) - self.length, self.batch_size))
+
+    def at(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The windows that begin at these places (B,), and their targets."""
         ids = self.ids
         if isinstance(ids, np.memmap) and isinstance(ids.base, mmap):  # and no part of another
             ids = np.memmap(str(ids.filename), ids.dtype, "r", ids.offset, ids.shape)
-        rng = np.random.default_rng([self.seed, step])
-        starts = rng.integers(0, len(ids) - self.length, (self.batch_size, 1))
-        rows = np.asarray(ids[starts + np.arange(self.length + 1)], np.int64)
+        rows = np.asarray(ids[starts[:, None] + np.arange(self.length + 1)], np.int64)
         return rows[:, :-1], rows[:, 1:]
