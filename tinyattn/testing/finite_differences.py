@@ -42,6 +42,7 @@ from .slopes import Kinks, Line, moved, random_moves, signed
 
 SMALLER = np.array([1.0, 1e-1, 1e-2, 1e-3, 1e-4])  # the steps, as parts of eps
 ALONE = 4  # of many numbers at a kink, how many are checked alone
+TOGETHER = 4  # in how many directions all inputs move together at a kink
 # Of the points close to a kink, in steps. Many, because each point may lie at another kink.
 DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 5.0, 10.0, 20.0)
 FAST_HINT = "; the full check (fast=False) names the element"
@@ -312,7 +313,7 @@ class Checker:
 
     def projected(self, line: Line, gradient: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
         """The derivative of a weighted sum of the output along a line, and its `differences`."""
-        analytic = np.asarray((gradient * line.direction).sum())
+        analytic = np.asarray((gradient * joined(line.directions)).sum())
         # Errors of n elements have random signs, so their sum grows with sqrt(n).
         inputs, outputs = max(1, gradient.size), max(1, int(np.count_nonzero(weights)))
         least = np.abs(gradient).sum() / math.sqrt(inputs)
@@ -358,7 +359,7 @@ class Checker:
             for j in range(tensor.numel()):
                 direction = np.zeros(tensor.shape)
                 direction.flat[j] = 1.0
-                line = Line(self, o, tensor, direction)
+                line = Line(self, o, [tensor], [direction])
                 wrong, slopes, tolerance, step = self.differences(line, analytic[:, j])
                 if not wrong.any():
                     continue
@@ -374,34 +375,52 @@ class Checker:
     def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
+        At a kink all inputs move together too, in several directions, because two may tie.
+        Returns the names of the numbers at a kink.
+        """
+        cotangent = signed(self.rng, output.shape)
+        everything = list(range(len(self.checked)))
+        check = partial(self.check_line, o, cotangent, self.gradients(o, cotangent), hint)
+        at_kinks = [kink for t in everything for kink in check([t])]
+        for _ in range(TOGETHER if at_kinks else 0):
+            check(everything)
+        return at_kinks
+
+    def check_line(
+        self, o: int, cotangent: Any, gradients: list[Any], hint: str, chosen: list[int]
+    ) -> list[str]:
+        """Check u^T J v while the chosen inputs move; `gradients` is u^T J.
+
         The sum over many numbers at a kink says little. So those are left out, and some of them are
         checked alone. Returns the names of all of them.
         """
-        cotangent = signed(self.rng, output.shape)
-        at_kinks = []
-        for t, gradient in enumerate(self.gradients(o, cotangent)):
-            name, tensor = self.checked[t]
-            line = Line(self, o, tensor, signed(self.rng, tensor.shape))
-            _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
-            if not wrong:
-                continue
-            of_one = tolerance / math.sqrt(max(1, output.numel()))
-            kinks = line.kinks(step, of_one)
-            numbers = np.flatnonzero(kinks.here)
-            for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
-                weights = np.where(kinks.here, 0.0, cotangent)
-                pair = f"output {o} by {name}, random projection u^T J v"
-                if i is not None:
-                    weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
-                    pair = f"output {o}{index(i, output)} by {name}, random projection J v"
-                gradient = self.gradients(o, weights)[t]
-                analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
-                if wrong:
-                    self.judge(pair, i, analytic, slope, kinks, hint)
-            at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
-        return at_kinks
+        name = " and ".join(self.checked[t][0] for t in chosen)
+        tensors = [self.tensors[t] for t in chosen]
+        line = Line(self, o, tensors, [signed(self.rng, tensor.shape) for tensor in tensors])
+        gradient = joined([gradients[t] for t in chosen])
+        _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
+        if not wrong:
+            return []
+        kinks = line.kinks(step, tolerance / math.sqrt(max(1, cotangent.size)))
+        numbers = np.flatnonzero(kinks.here)
+        for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
+            weights = np.where(kinks.here, 0.0, cotangent)
+            pair = f"output {o} by {name}, random projection u^T J v"
+            if i is not None:
+                weights = (np.arange(cotangent.size) == i).reshape(cotangent.shape) * 1.0
+                pair = f"output {o}{index(i, cotangent)} by {name}, random projection J v"
+            gradients = self.gradients(o, weights)
+            gradient = joined([gradients[t] for t in chosen])
+            analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
+            if wrong:
+                self.judge(pair, i, analytic, slope, kinks, hint)
+        return [f"output {o}{index(i, cotangent)} by {name}" for i in numbers.tolist()]
 
 
-def index(i: int, tensor: Tensor) -> str:
-    """Of element `i` of a Tensor, such as [2, 1]."""
+def joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def index(i: int, tensor: Any) -> str:
+    """Of element `i` of a Tensor or an array, such as [2, 1]."""
     return str([int(k) for k in np.unravel_index(i, tensor.shape)] if tensor.shape else [])
