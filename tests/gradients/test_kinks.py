@@ -322,9 +322,9 @@ def test_a_maximum_that_is_not_shared_by_those_that_tie(shape: tuple[int, int]) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_tie_of_two_numbers_is_noticed_alone(seed: int) -> None:
-    """Moved by numbers of different signs, both gradients of 1 add up to one between the slopes."""
+    """Moved in different directions, both gradients of 1 add up to one between the slopes."""
     x = ta.tensor([[1.0, 1.0]], dtype=ta.float64, requires_grad=True)
-    with pytest.raises(GradcheckError, match="at a kink"):
+    with pytest.raises(GradcheckError, match="finite differences give"):
         ta.gradcheck(op_with(largest, to_number(0)), [x], seed=seed)
 
 
@@ -342,7 +342,7 @@ def test_a_tie_of_two_inputs(of_x: float, of_y: float, is_right: bool, seed: int
     if is_right:
         assert ta.gradcheck(larger, [x, y], seed=seed)
         return
-    with pytest.raises(GradcheckError, match=r"input 0 and input 1, random projection.* at a kink"):
+    with pytest.raises(GradcheckError, match=r"input 0 and input 1, .* give 1"):
         ta.gradcheck(larger, [x, y], seed=seed)
 
 

@@ -42,7 +42,6 @@ from .slopes import Kinks, Line, moved, random_moves, signed
 
 SMALLER = np.array([1.0, 1e-1, 1e-2, 1e-3, 1e-4])  # the steps, as parts of eps
 ALONE = 4  # of many numbers at a kink, how many are checked alone
-TOGETHER = 4  # in how many directions all inputs move together at a kink
 # Of the points close to a kink, in steps. Many, because each point may lie at another kink.
 DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 5.0, 10.0, 20.0)
 FAST_HINT = "; the full check (fast=False) names the element"
@@ -375,52 +374,49 @@ class Checker:
     def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
-        At a kink all inputs move together too, in several directions, because two may tie.
-        Returns the names of the numbers at a kink.
+        The sum over many numbers at a kink says little. So those are left out, and some of them are
+        checked alone. Then all inputs move together and equally: so do numbers that tie, whose
+        gradients each lie between the slopes and add up to a wrong one. Returns the names of those
+        at a kink.
         """
         cotangent = signed(self.rng, output.shape)
-        everything = list(range(len(self.checked)))
-        check = partial(self.check_line, o, cotangent, self.gradients(o, cotangent), hint)
-        at_kinks = [kink for t in everything for kink in check([t])]
-        for _ in range(TOGETHER if at_kinks else 0):
-            check(everything)
-        return at_kinks
-
-    def check_line(
-        self, o: int, cotangent: Any, gradients: list[Any], hint: str, chosen: list[int]
-    ) -> list[str]:
-        """Check u^T J v while the chosen inputs move; `gradients` is u^T J.
-
-        The sum over many numbers at a kink says little. So those are left out, and some of them are
-        checked alone. Returns the names of all of them.
-        """
-        name = " and ".join(self.checked[t][0] for t in chosen)
-        tensors = [self.tensors[t] for t in chosen]
-        line = Line(self, o, tensors, [signed(self.rng, tensor.shape) for tensor in tensors])
-        gradient = joined([gradients[t] for t in chosen])
-        _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
-        if not wrong:
-            return []
-        kinks = line.kinks(step, tolerance / math.sqrt(max(1, cotangent.size)))
-        numbers = np.flatnonzero(kinks.here)
-        for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
-            weights = np.where(kinks.here, 0.0, cotangent)
-            pair = f"output {o} by {name}, random projection u^T J v"
-            if i is not None:
-                weights = (np.arange(cotangent.size) == i).reshape(cotangent.shape) * 1.0
-                pair = f"output {o}{index(i, cotangent)} by {name}, random projection J v"
-            gradients = self.gradients(o, weights)
-            gradient = joined([gradients[t] for t in chosen])
-            analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
-            if wrong:
-                self.judge(pair, i, analytic, slope, kinks, hint)
-        return [f"output {o}{index(i, cotangent)} by {name}" for i in numbers.tolist()]
+        of_all, everything = self.gradients(o, cotangent), list(range(len(self.checked)))
+        at_kinks: dict[str, None] = {}
+        for chosen in [*([t] for t in everything), everything]:
+            if chosen is everything and not at_kinks:
+                break
+            name = " and ".join(self.checked[t][0] for t in chosen)
+            tensors = [self.tensors[t] for t in chosen]
+            directions = [signed(self.rng, tensor.shape) for tensor in tensors]
+            if chosen is everything:
+                directions = [np.ones(tensor.shape) for tensor in tensors]
+            line = Line(self, o, tensors, directions)
+            gradient = joined([of_all[t] for t in chosen])
+            _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
+            if not wrong:
+                continue
+            kinks = line.kinks(step, tolerance / math.sqrt(max(1, output.numel())))
+            numbers = np.flatnonzero(kinks.here)
+            for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
+                weights = np.where(kinks.here, 0.0, cotangent)
+                pair = f"output {o} by {name}, random projection u^T J v"
+                if i is not None:
+                    weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
+                    pair = f"output {o}{index(i, output)} by {name}, random projection J v"
+                of_some = self.gradients(o, weights)
+                gradient = joined([of_some[t] for t in chosen])
+                analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
+                if wrong:
+                    self.judge(pair, i, analytic, slope, kinks, hint)
+            names = [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
+            at_kinks |= dict.fromkeys([] if chosen is everything else names)
+        return list(at_kinks)
 
 
 def joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
-def index(i: int, tensor: Any) -> str:
-    """Of element `i` of a Tensor or an array, such as [2, 1]."""
+def index(i: int, tensor: Tensor) -> str:
+    """Of element `i` of a Tensor, such as [2, 1]."""
     return str([int(k) for k in np.unravel_index(i, tensor.shape)] if tensor.shape else [])

@@ -41,10 +41,8 @@ class Line:
     def __init__(
         self, checker: Any, o: int, tensors: list[Tensor], directions: list[np.ndarray]
     ) -> None:
-        scales = list(map(scale_of, tensors))
-        self.checker, self.o, self.tensors, self.scale = checker, o, tensors, min(scales)
-        pairs = zip(directions, scales, strict=True)
-        self.directions = [direction * (scale / self.scale) for direction, scale in pairs]
+        self.checker, self.o, self.tensors, self.directions = checker, o, tensors, directions
+        self.scale = min(map(scale_of, tensors))
         self.largest: Any = 0.0  # of the values, for each number of the output
 
     def values(self, steps: Iterable[float]) -> np.ndarray:
