@@ -342,7 +342,7 @@ def test_a_tie_of_two_inputs(of_x: float, of_y: float, is_right: bool, seed: int
     if is_right:
         assert ta.gradcheck(larger, [x, y], seed=seed)
         return
-    with pytest.raises(GradcheckError, match=r"input 0 and input 1, .* give 1"):
+    with pytest.raises(GradcheckError, match=r"input 0 and input 1, .*no kink is near"):
         ta.gradcheck(larger, [x, y], seed=seed)
 
 
