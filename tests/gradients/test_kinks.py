@@ -140,6 +140,10 @@ def largest(x):
     return x.max(-1)
 
 
+def larger_of(x, y):
+    return np.maximum(x, y)
+
+
 def ordered(x):
     return np.sort(x, -1)
 
@@ -314,6 +318,32 @@ def test_a_maximum_that_is_not_shared_by_those_that_tie(shape: tuple[int, int]) 
     with pytest.raises(GradcheckError, match="at a kink"):
         check_op(op_with(largest, to_number(0)), [(x,)], second_order=False)
     check_op(lambda x: x.amax(-1), [(x,)])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tie_of_two_numbers_is_noticed_alone(seed: int) -> None:
+    """Moved in different directions, both gradients of 1 add up to one between the slopes."""
+    x = ta.tensor([[1.0, 1.0]], dtype=ta.float64, requires_grad=True)
+    with pytest.raises(GradcheckError, match="finite differences give"):
+        ta.gradcheck(op_with(largest, to_number(0)), [x], seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("of_x", "of_y", "is_right"),
+    [(1.0, 1.0, False), (0.0, 0.0, False), (1.0, 0.0, True), (0.5, 0.5, True), (0.2, 0.7, False)],
+)
+def test_a_tie_of_two_inputs(of_x: float, of_y: float, is_right: bool, seed: int) -> None:
+    """While one input moves, each number from 0 to 1 is right for it."""
+    larger = ta.op(larger_of)
+    larger.vjp("x")(lambda grad, x, y: grad * ((x > y) + of_x * (x == y)))
+    larger.vjp("y")(lambda grad, x, y: grad * ((x < y) + of_y * (x == y)))
+    x, y = (ta.tensor(a, dtype=ta.float64, requires_grad=True) for a in ([1.0, 0.0], [1.0, 3.0]))
+    if is_right:
+        assert ta.gradcheck(larger, [x, y], seed=seed)
+        return
+    with pytest.raises(GradcheckError, match=r"input 0 and input 1, .*no kink is near"):
+        ta.gradcheck(larger, [x, y], seed=seed)
 
 
 def test_equal_slopes_on_both_sides_are_no_proof() -> None:

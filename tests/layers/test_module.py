@@ -249,6 +249,22 @@ def test_list_filled_with_modules_later_is_not_ignored_either(name):
             use()
 
 
+def test_parts_that_have_names_too_may_be_in_a_list():
+    net = nn.Module()
+    net.first, net.scale, net.layers = nn.Linear(2, 2), nn.Parameter([1.0]), []
+    net.layers.append(net.first)
+    net.named = {"one": [net.first, (net.scale,)]}
+    assert [name for name, _ in net.named_parameters()] == ["scale", "first.weight", "first.bias"]
+    twin = copy.deepcopy(net)
+    assert twin.layers[0] is twin.named["one"][0] is twin.first is not net.first
+    net.first = nn.Linear(2, 2)  # the other one is in the lists alone now
+    for use in (lambda: list(net.parameters()), net.state_dict):
+        with pytest.raises(TypeError, match="'layers' is a list with modules"):
+            use()
+    with pytest.raises(TypeError, match="'both' is a list with modules"):
+        net.both = [net.first, nn.Linear(2, 2)]
+
+
 def test_plain_lists_and_values_are_ordinary_attributes():
     net = nn.Module()
     net.sizes, net.name, net.last, net.known = [1, 2], "x", None, ta.ones(2)

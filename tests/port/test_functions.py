@@ -579,12 +579,36 @@ def test_methods_of_modules(torch: Any) -> None:
                 get("other")
 
 
+def test_a_state_dict_shows_the_memory_of_its_module(torch: Any) -> None:
+    """As moving averages of weights are often written."""
+    found = []
+    for space in (ours, torch):
+        model, average = (space.nn.Sequential(space.nn.Linear(2, 3)) for _ in range(2))
+        for i, module in enumerate((model, average)):
+            for parameter in module.parameters():
+                parameter.data.fill_(3.0 * i + 1.0)
+        kept = model.state_dict()
+        for name, value in average.state_dict().items():
+            value.mul_(0.5).add_(kept[name].detach(), alpha=0.25)
+        optimizer = space.optim.SGD(model.parameters(), lr=0.5)
+        model(space.ones(1, 2)).sum().backward()
+        optimizer.step()
+        found.append([x.detach().tolist() for x in (*kept.values(), *average.parameters())])
+        assert not any(value.requires_grad for value in kept.values())
+        average.load_state_dict(kept)  # which copies
+        average[0].weight.data.zero_()
+        assert kept["0.weight"].sum().item() == model[0].weight.sum().item() == 3.0
+    assert found[0] == found[1]
+
+
 def test_autograd_and_modes(torch: Any) -> None:
     from tinyattn.torch_names.autograd import Variable
 
     assert Variable(ours.ones(2), requires_grad=True).is_leaf
     x = ours.tensor(2.0, requires_grad=True)
     assert ours.autograd.grad(x * x, x)[0].item() == 4
+    (slope,) = ours.autograd.grad(x**3, x, ours.tensor(2.0), None, True, only_inputs=True)
+    assert (slope.item(), ours.autograd.grad(slope, x)[0].item()) == (24, 24)
     with ours.inference_mode():
         assert not (x * x).requires_grad
     assert ours.inference_mode()(lambda: x * x)().is_leaf

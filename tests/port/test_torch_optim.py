@@ -38,6 +38,7 @@ class FromRateToRate(LRScheduler):
 SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("StepLR", {"step_size": 3}),
     ("StepLR", {"step_size": 2, "gamma": 0.7, "last_epoch": -1}),
+    ("StepLR", {"step_size": 1.0, "gamma": 0.95}),  # as PyTorch's own tutorial writes it
     ("MultiStepLR", {"milestones": [5, 2, 5, 9], "gamma": 0.5}),
     ("LinearLR", {}),
     ("LinearLR", {"start_factor": 0.1, "end_factor": 0.8, "total_iters": 7}),
@@ -290,7 +291,7 @@ def another() -> Any:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda o: StepLR(o, 0), ta.errors.ShapeError, "step_size must be an integer >= 1, got 0"),
+        (lambda o: StepLR(o, 0), ValueError, "step_size must be a number >= 1, got 0"),
         (lambda o: StepLR(o), TypeError, "missing 1 required .*: 'step_size'"),
         (lambda o: StepLR(o, 2, factor=3), TypeError, "unexpected keyword argument 'factor'"),
         (lambda o: StepLR(o, 2, last_epoch=3), ValueError, "last_epoch is -1, got 3: call load_"),

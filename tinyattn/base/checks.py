@@ -472,9 +472,10 @@ def type_name(value: Any) -> str:
 CONTAINERS = dict, list, tuple, set, frozenset, deque
 
 
-def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
-    """Modules and parameters in a plain container, at any depth, would not be found."""
-    if holds(value, kinds):
+def check_container(name: str, value: Any, kinds: tuple[type, ...], owner: dict[str, Any]) -> None:
+    """Modules and parameters in a plain container, at any depth, would not be found, apart from
+    those that are attributes of the owner too."""
+    if isinstance(value, CONTAINERS) and holds(value, kinds, set(map(id, owner.values()))):
         instead = "nn.ModuleDict, " if isinstance(value, dict) else ""
         raise TypeError(
             f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
@@ -482,9 +483,9 @@ def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
         )
 
 
-def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+def holds(value: Any, kinds: tuple[type, ...], found: set[int]) -> bool:
     if not isinstance(value, CONTAINERS):
         return False
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    return any(isinstance(part, kinds) or holds(part, kinds) for part in value)
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    parts = [part for part in parts if id(part) not in found]
+    return any(isinstance(part, kinds) or holds(part, kinds, found) for part in parts)

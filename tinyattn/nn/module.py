@@ -218,7 +218,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "training" not in self.__dict__ and isinstance(value, (Module, Tensor)):
             raise TypeError(f"call super().__init__() before setting {name!r}")
-        checks.check_container(name, value, (Module, Parameter))
+        checks.check_container(name, value, (Module, Parameter), self.__dict__)
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
@@ -419,8 +419,7 @@ class Module:
     def _check_containers(self) -> None:
         """Again, because a list may have been filled after assignment."""
         for name, value in self.__dict__.items():
-            if isinstance(value, checks.CONTAINERS):
-                checks.check_container(name, value, (Module, Parameter))
+            checks.check_container(name, value, (Module, Parameter), self.__dict__)
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> LoadedNames:
         """Copy values from `state` by name. If one does not fit, nothing is changed.

@@ -313,7 +313,7 @@ class Checker:
 
     def projected(self, line: Line, gradient: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
         """The derivative of a weighted sum of the output along a line, and its `differences`."""
-        analytic = np.asarray((gradient * line.direction).sum())
+        analytic = np.asarray((gradient * joined(line.directions)).sum())
         # Errors of n elements have random signs, so their sum grows with sqrt(n).
         inputs, outputs = max(1, gradient.size), max(1, int(np.count_nonzero(weights)))
         least = np.abs(gradient).sum() / math.sqrt(inputs)
@@ -359,7 +359,7 @@ class Checker:
             for j in range(tensor.numel()):
                 direction = np.zeros(tensor.shape)
                 direction.flat[j] = 1.0
-                line = Line(self, o, tensor, direction)
+                line = Line(self, o, [tensor], [direction])
                 wrong, slopes, tolerance, step = self.differences(line, analytic[:, j])
                 if not wrong.any():
                     continue
@@ -376,18 +376,27 @@ class Checker:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
         The sum over many numbers at a kink says little. So those are left out, and some of them are
-        checked alone. Returns the names of all of them.
+        checked alone. Then all inputs move together and equally: so do numbers that tie, whose
+        gradients each lie between the slopes and add up to a wrong one. Returns the names of those
+        at a kink.
         """
         cotangent = signed(self.rng, output.shape)
-        at_kinks = []
-        for t, gradient in enumerate(self.gradients(o, cotangent)):
-            name, tensor = self.checked[t]
-            line = Line(self, o, tensor, signed(self.rng, tensor.shape))
+        of_all, everything = self.gradients(o, cotangent), list(range(len(self.checked)))
+        at_kinks: dict[str, None] = {}
+        for chosen in [*([t] for t in everything), everything]:
+            if chosen is everything and not at_kinks:
+                break
+            name = " and ".join(self.checked[t][0] for t in chosen)
+            tensors = [self.tensors[t] for t in chosen]
+            directions = [signed(self.rng, tensor.shape) for tensor in tensors]
+            if chosen is everything:
+                directions = [np.ones(tensor.shape) for tensor in tensors]
+            line = Line(self, o, tensors, directions)
+            gradient = joined([of_all[t] for t in chosen])
             _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
             if not wrong:
                 continue
-            of_one = tolerance / math.sqrt(max(1, output.numel()))
-            kinks = line.kinks(step, of_one)
+            kinks = line.kinks(step, tolerance / math.sqrt(max(1, output.numel())))
             numbers = np.flatnonzero(kinks.here)
             for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
                 weights = np.where(kinks.here, 0.0, cotangent)
@@ -395,12 +404,18 @@ class Checker:
                 if i is not None:
                     weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
                     pair = f"output {o}{index(i, output)} by {name}, random projection J v"
-                gradient = self.gradients(o, weights)[t]
+                of_some = self.gradients(o, weights)
+                gradient = joined([of_some[t] for t in chosen])
                 analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
                 if wrong:
                     self.judge(pair, i, analytic, slope, kinks, hint)
-            at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
-        return at_kinks
+            names = [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
+            at_kinks |= dict.fromkeys([] if chosen is everything else names)
+        return list(at_kinks)
+
+
+def joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def index(i: int, tensor: Tensor) -> str:

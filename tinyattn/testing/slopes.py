@@ -36,19 +36,21 @@ class Kinks(NamedTuple):
 
 
 class Line:
-    """Output `o` of the function of a Checker, while `tensor` moves along `direction`."""
+    """Output `o` of the function of a Checker, while each Tensor moves along its direction."""
 
-    def __init__(self, checker: Any, o: int, tensor: Tensor, direction: np.ndarray) -> None:
-        self.checker, self.o, self.tensor, self.direction = checker, o, tensor, direction
-        self.scale = scale_of(tensor)
+    def __init__(
+        self, checker: Any, o: int, tensors: list[Tensor], directions: list[np.ndarray]
+    ) -> None:
+        self.checker, self.o, self.tensors, self.directions = checker, o, tensors, directions
+        self.scale = min(map(scale_of, tensors))
         self.largest: Any = 0.0  # of the values, for each number of the output
 
     def values(self, steps: Iterable[float]) -> np.ndarray:
         """The values at so many steps from here, less those that are the same everywhere."""
         values = []
         for step in steps:
-            move = step * self.scale * self.direction
-            with moved([self.tensor], [move]), enable_grad():  # fn itself may need it
+            moves = [step * self.scale * direction for direction in self.directions]
+            with moved(self.tensors, moves), enable_grad():  # fn itself may need it
                 values.append(self.checker.outputs()[self.o].numpy())
         stack = np.array(values)
         largest = np.where(np.isfinite(stack), np.abs(stack), 0.0).max(axis=0)

@@ -163,6 +163,10 @@ class OfModules:
         """In tinyattn: write setattr(module, name, nn.Parameter(data))"""
         register(self, name, param, Parameter)
 
+    def state_dict(self: Any) -> dict[str, Tensor]:
+        """All parameters and buffers, by dotted name, in the memory of the module itself."""
+        return {name: tensor.detach() for name, tensor in self._named_state()}
+
     def get_parameter(self: Any, target: str) -> Any:
         """In tinyattn: write dict(module.named_parameters())[name]"""
         return found(self.named_parameters(), target)

@@ -99,7 +99,8 @@ class TrainingLoop:
         """Note a held-out loss; the model is the best one if it is the lowest."""
         self.held_out.append([float(len(self.losses)), loss])
         if not self.since_best:
-            self.best = self.parts["model"].state_dict()
+            state = self.parts["model"].state_dict()
+            self.best = {name: value.clone() for name, value in state.items()}
 
     @property
     def since_best(self) -> int:

@@ -174,7 +174,7 @@ class StepLR(Chained):
     keeps_rates = False
 
     def change(self, n: int, step_size: int, gamma: float = 0.1) -> float:
-        return 1 if n % check_size("step_size", step_size) or not n else gamma
+        return 1 if n % check_number("step_size", step_size, 1) or not n else gamma
 
 
 class MultiStepLR(Chained):
