@@ -221,8 +221,10 @@ def has_dtype(data: Any, dtype: np.dtype | None = None) -> bool:
 
 def checked_index(index: Any) -> Any:
     """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
+    if type(index) in (int, slice):  # as most are, because the questions below take long
+        return index
     if isinstance(index, tuple):
-        return tuple(checked_index(part) for part in index)
+        return tuple(map(checked_index, index))
     if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()

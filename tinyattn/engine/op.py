@@ -71,7 +71,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
-        call = unwrapped(args, spec.must_fit)
+        call = unwrapped(args, spec.must_fit, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
             check_first(spec, args, arrays[0], len(other_positions))
@@ -112,9 +112,9 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
     return declared
 
 
-# What `apply` knows of the arguments of a call, position by position: their arrays, nodes and noted
-# versions; then two lists of positions: of the Tensors that require gradients, and of the arguments
-# that are no Tensors.
+# What `apply` knows of the arguments of a call, position by position: their arrays, and while calls
+# are recorded, their nodes and noted versions; then two lists of positions: of the Tensors that are
+# recorded because they require gradients, and of the arguments that are no Tensors.
 Call = tuple[list[Any], list[Any], list[NotedVersion], list[int], list[int]]
 
 
@@ -127,14 +127,14 @@ def result_tensor(
         out = result_array(out, spec.name, arrays)
     if spec.promote and not all_have(out.dtype, arrays):
         out = promoted(out, args)
-    viewed_position = None if out.base is None else position_of_viewed(out, args)
+    viewed_position = None if out.base is None else position_of_viewed(out, arrays, other_positions)
     if viewed_position is None and not spec.is_builtin:
         # A copy, because the forward may write to it again: see guard.py.
         out = out.astype(checks.checked_dtype(out.dtype), order="C")
-    # The version of `out`, which comes after those of the arguments.
-    versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
     node = None
-    if grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
+    if grad_positions and out.dtype.kind == "f":
+        # The version of `out`, which comes after those of the arguments.
+        versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
         for i in other_positions:
             if type(arrays[i]) in array_types:
                 arrays[i] = arrays[i].copy()  # because the caller may write to it later
@@ -143,34 +143,35 @@ def result_tensor(
         node = Node(plan, tuple(parents), *saved, out.shape, out.dtype)
     tensor = wrap(out, node)
     if viewed_position is not None:
-        tensor._version, _ = versions[viewed_position]
+        tensor._version = args[viewed_position]._version
         note_view(tensor, args[viewed_position], spec.again, args[1:], options)
     return tensor
 
 
-def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
+def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) -> Call:
     """The arguments of a call, looked at one by one.
 
     must_fit: see `number_beside`; None if the op leaves numbers as they are."""
-    arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
+    arrays, parents, versions, grad_positions, other_positions = list(args), [], [], [], []
     for i, arg in enumerate(args):
         if isinstance(arg, TensorBase):
-            node, version = arg._node, arg._version
-            arrays.append(arg._data)
-            parents.append(node)
-            versions.append(NO_VERSION if version is None else (version, version.changes))
-            if node is not None:
-                grad_positions.append(i)
+            arrays[i] = arg._data
+            if is_recording:
+                node, version = arg._node, arg._version
+                parents.append(node)
+                versions.append(NO_VERSION if version is None else (version, version.changes))
+                if node is not None:
+                    grad_positions.append(i)
         else:
+            other_positions.append(i)
+            if is_recording:
+                parents.append(None)
+                versions.append(NO_VERSION)
             if must_fit is not None and isinstance(arg, NUMBERS):
-                arg = number_beside(arg, args, must_fit)
+                arrays[i] = number_beside(arg, args, must_fit)
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
                 checks.refuse_masked(arg)
-                arg = np.asarray(arg)
-            arrays.append(arg)
-            parents.append(None)
-            versions.append(NO_VERSION)
-            other_positions.append(i)
+                arrays[i] = np.asarray(arg)
     return arrays, parents, versions, grad_positions, other_positions
 
 
@@ -207,10 +208,10 @@ def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
     return True
 
 
-def position_of_viewed(out: Array, args: tuple[Any, ...]) -> int | None:
+def position_of_viewed(out: Array, arrays: list[Any], other_positions: list[int]) -> int | None:
     """The position of the Tensor of whose memory `out` is a view."""
-    for i, arg in enumerate(args):
-        if isinstance(arg, TensorBase) and (out.base is arg._data or out.base is arg._data.base):
+    for i, array in enumerate(arrays):
+        if i not in other_positions and (out.base is array or out.base is array.base):
             return i
     return None
 

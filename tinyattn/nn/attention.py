@@ -96,8 +96,7 @@ class Attention(Module):
         drop = self.drop_of_kernel()
         if drop is not None:
             return attention(q, k, v, bias, **options, drop=drop)
-        out, _ = attention_with_weights(q, k, v, bias, **options, through=self.dropout)
-        return out
+        return attention_with_weights(q, k, v, bias, **options, through=self.dropout)[0]
 
     def remember_inputs(
         self, q: Tensor, k: Tensor, bias: Tensor | None, heads: tuple[int, int], **options: Any

@@ -44,7 +44,7 @@ def layer_norm(
     sizes = normalized_sizes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     rows, weight, bias = (merged(array, len(sizes)) for array in (x, weight, bias))
     out, mean, inv_std = normalized_rows(rows, weight, bias, check_number("eps", eps, 0))
-    return out.reshape(x.shape), (mean, inv_std)
+    return split_again(out, sizes), (mean, inv_std)
 
 
 @layer_norm.vjp("x", "weight", "bias")
@@ -116,7 +116,7 @@ def rms_norm(
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
     rows, weight = (merged(array, len(sizes)) for array in (x, weight))
     out, inverse = scaled_rows(rows, weight, epsilon_of(x.dtype, eps))
-    return out.reshape(x.shape), inverse
+    return split_again(out, sizes), inverse
 
 
 @rms_norm.vjp("x", "weight")

@@ -80,8 +80,7 @@ def rotary_embedding(
     numbers, rates = np.asarray(numbers, np.int64), np.asarray(rates, np.float64)
     if rates.shape != (x.shape[-1] // 2,):
         raise ShapeError(f"rates are of pairs: ({x.shape[-1] // 2},), got {rates.shape}")
-    key = numbers.tobytes(), numbers.shape, rates.tobytes()
-    turns = on_device_of(rotations(*key, x.dtype), x)
+    turns = on_device_of(rotations(numbers.tobytes(), numbers.shape, rates.tobytes(), x.dtype), x)
     if not halves:
         return rotate_pairs(x, turns)
     pairs = swapaxes(reshape(x, (*x.shape[:-1], 2, -1)), -1, -2)  # (..., N, d / 2, 2)

@@ -126,13 +126,12 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"linear: bias must have shape {weight.shape[:1]}, got {bias.shape}")
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
-    transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
+    transposed = weight.T if weight.flags.f_contiguous else in_c_order(weight).T
     # On the CPU float16 is rounded when the bias is in it, because the product may overflow.
-    matrix = in_c_order(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    out = matrix_product(matrix, transposed, rounded=bias is None)
+    out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
     if bias is not None:
-        out = plus_bias(out, bias.astype(out.dtype, copy=False))
-    return out.reshape(*x.shape[:-1], weight.shape[0]).astype(x.dtype, copy=False)
+        out = plus_bias(out, bias.astype(out.dtype, copy=False)).astype(x.dtype, copy=False)
+    return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def check_arrays(x: Array, weight: Array, bias: Array | None) -> None:

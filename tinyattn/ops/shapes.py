@@ -26,7 +26,7 @@ from .types import Sizes
 def reshape(x: AnyTensor, *sizes: Sizes) -> AnyTensor:
     """The same elements in another shape; one size may be -1. Copies if it must."""
     target = sizes_of(sizes)
-    if min(target, default=0) < -1:
+    if target and min(target) < -1:
         raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {target}")
     return x.reshape(target)
 
