@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...base.backend import in_c_order
+from ...base.backend import in_c_order, namespace
 from ...base.checks import check_choice, check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
@@ -245,14 +245,15 @@ def recurrent_states(x: Any, weight: Any, bias: Any, first: Any, kind: str = "RN
     cell, _ = CELLS[kind]
     x, state = in_c_order(x), in_c_order(first)
     weight = in_c_order(weight.T).T  # once, because products with few rows are faster with it
-    states, saved = [], []
-    for row in x:
+    states, saved = namespace(x).empty((len(x), *first.shape), x.dtype), []
+    for row, new in zip(x, states, strict=True):
         h = ops.linear(state[0], weight, bias)
         parts, *gates = cell(row, h, state)
-        state = stacked(parts)
-        states.append(state)
+        for i, part in enumerate(parts):
+            new[i] = part
+        state = new
         saved.append((h, gates))
-    return stacked(states), saved
+    return states, saved
 
 
 @recurrent_states.vjp("x", "weight", "bias", "first")
