@@ -196,9 +196,10 @@ def test_each_packed_sample_begins_at_position_0():
 
 
 def test_heads_of_another_width_are_refused():
-    attention = nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=nn.RotaryEmbedding(8))
+    with pytest.raises(ShapeError, match=r"a head has 6 numbers, and its rotary turns 8"):
+        nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=nn.RotaryEmbedding(8))
     with pytest.raises(ShapeError, match=r"takes x \(..., N, 8\), got .*6\)"):
-        attention(*[ta.ones(1, 2, WIDTH)] * 3)
+        nn.RotaryEmbedding(8)(ta.ones(1, 2, 6))
 
 
 @pytest.mark.parametrize("wrong", [True, 8, "rotary", nn.RotaryEmbedding, F.rotary_embedding])

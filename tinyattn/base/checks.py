@@ -363,7 +363,8 @@ def describe(value: Any) -> str:
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"
     text = repr(value)
-    return text if len(text) < 40 and not callable(value) else type_name(value)
+    is_short = len(text) < 40 and not isinstance(value, (type, MethodType))
+    return text if is_short else type_name(value)
 
 
 def shortened(names: list[str]) -> str:
