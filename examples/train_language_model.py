@@ -129,6 +129,7 @@ def apart(parts: data.Parts, function: Any, *given: Any) -> Any:
     process is given back as a whole when it ends."""
     if parts.size < data.FEW:
         return function(*given)
+    sys.stdout.flush()  # so that what was printed before stands before what the other prints
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *given).result()
 
@@ -139,7 +140,7 @@ def write_ids(args: argparse.Namespace, parts: data.Parts, tokenizer: Any) -> No
     tokenizer = tokenizer_of(args, parts) if tokenizer is None else tokenizer
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
-    read_text(folder, parts)
+    read_text(folder, parts, 0)
 
 
 def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
@@ -192,7 +193,7 @@ def model_and_text(
         if get_rank() == 0:
             apart(parts, write_ids, args, parts, tokenizer)
         all_reduce(0)  # the others wait for the files
-        training, held_out = read_text(folder, parts)
+        training, held_out = read_text(folder, parts, get_rank())
         all_reduce(0)  # all have them, before the first may take them away
         for name, part in {"text": training, "held-out part": held_out}.items():
             if len(part.ids) <= args.context:
@@ -225,13 +226,14 @@ def folder_of_ids(args: argparse.Namespace) -> Path:
     return folder
 
 
-def read_text(folder: Path, parts: data.Parts) -> list[data.Encoded]:
+def read_text(folder: Path, parts: data.Parts, rank: int) -> list[data.Encoded]:
+    """The rank is given, because a process of `apart` is no rank: to ask MPI would end it."""
     encoder = data.Encoder(read_tokenizer_json((folder / "tokenizer.json").read_bytes()))
     found = []
     for name, spans in parts._asdict().items():
         with tqdm(
             total=sum(end - begin for _, begin, end in spans), unit="B", unit_scale=True,
-            desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=get_rank() > 0 or None,
+            desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=rank > 0 or None,
         ) as bar:  # fmt: skip
             found.append(data.encoded(spans, encoder, folder / f"{name}.bin", bar.update))
     return found

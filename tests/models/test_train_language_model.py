@@ -392,6 +392,16 @@ def test_a_large_text_is_read_in_another_process(data):
         assert (example.apart(parts, os.getpid) != os.getpid()) == is_other
 
 
+def test_the_process_that_reads_a_large_text_asks_no_rank(program, data, tmp_path, monkeypatch):
+    """It is no rank of MPI, which would end it."""
+    example = importlib.import_module("train_language_model")
+    monkeypatch.setattr(example, "get_rank", lambda: pytest.fail("it is asked for its rank"))
+    args = example.options().parse_args(["--out", str(tmp_path / "out")])
+    args.digest, parts = "a", data.divided([tmp_path / "text.txt"])
+    example.write_ids(args, parts, None)
+    assert len(list(tmp_path.glob("out/ids/*/*.bin"))) == 2
+
+
 def test_a_copy_of_a_text_counts_once(program, capsys):
     Path("copy.txt").write_text(TEXT, "utf-8")
     files = ["text.txt", "./text.txt", "copy.txt", "."]
