@@ -58,7 +58,7 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     of integers that those of the others cannot hold, as for a number.
     """
     if out.dtype.kind not in CATEGORY:
-        raise DtypeError(f"tensors hold real numbers, got {out.dtype}: compute with two tensors")
+        raise DtypeError(f"tensors hold real numbers, got {out.dtype}; a complex one is two")
     if all(a.dtype is out.dtype for a in arguments if hasattr(a, "dtype")):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]

@@ -113,8 +113,7 @@ class LoRA(Module):
         gets one LoRA, in all of them. One in a LoRA has its own already, which learns further.
         Raises ValueError if there is none.
         """
-        hint = ', such as ("W_q", "W_v")'
-        check_type("names are those of attributes", names, Collection, hint)
+        check_type('names are attributes, such as ("W_q", "W_v")', names, Collection)
         names = [names] if isinstance(names, str) else list(names)
         places = places_of(model, ADAPTED)
         wanted = {id(linear) for _, name, linear in places if name in names}

@@ -108,8 +108,7 @@ class BatchNorm1d(Module):
     def __init__(self, given: Any) -> None:
         self.num_features = n = check_size("num_features", given.num_features)
         self.eps, self.momentum = check_number("eps", given.eps, 0), given.momentum
-        if self.momentum is not None:
-            checked_probability(self.momentum, "momentum")
+        checked_probability(0 if given.momentum is None else given.momentum, "momentum")
         self.affine, self.track_running_stats = given.affine, given.track_running_stats
         is_tracked = given.track_running_stats
         self.weight = Parameter(ones(n)) if given.affine else None

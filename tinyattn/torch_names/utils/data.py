@@ -104,7 +104,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         shapes = [any_tensor(x, "each argument of a TensorDataset").shape for x in tensors]
-        if len({shape[:1] for shape in shapes} - {()}) != 1:
+        if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
             raise ShapeError(f"data are Tensors of one length, got {shapes}")
         self.tensors = tensors
 
