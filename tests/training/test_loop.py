@@ -35,6 +35,10 @@ def test_windows_are_anywhere_and_targets_come_one_later():
     assert not np.array_equal(Windows(windows.ids, 4, 300, seed=2)[3][0], ids)
     for found, first in zip(windows.at(np.array([15, 0])), (0, 1), strict=True):
         assert_equal(found, np.array([[15], [0]]) + np.arange(first, first + 4))
+    assert np.array_equal(windows.at([15, 0]), windows.at(np.array([15, 0])))
+    for start in (-1, 16):
+        with pytest.raises(IndexError, match=rf"a window begins at 0 to 15, got \[2, {start}\]"):
+            windows.at([2, start])
 
 
 def test_windows_of_a_file(tmp_path):
@@ -202,6 +206,27 @@ def test_the_best_model_is_kept(tmp_path):
     assert not [*again.loop.steps(9)]
     again.model.load_state_dict(again.loop.best)
     assert_equal(again.model.weight.numpy(), weights[2])
+
+
+class Two:
+    """A part of two models, whose state shows their memory."""
+
+    def __init__(self):
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def state_dict(self):
+        return {"first": {"weight": self.first.weight.detach()}, "second": self.second.state_dict()}
+
+
+def test_the_best_state_of_any_form_is_a_copy(tmp_path):
+    part = Two()
+    loop, first = TrainingLoop(tmp_path / "run", {"model": part}), part.first.weight.numpy().copy()
+    loop.losses.append(1.0)
+    loop.measured(1.0)
+    part.first.weight.data[...] = 0
+    assert_equal(loop.best["first"]["weight"].numpy(), first)
+    loop.save()
+    assert_equal(ta.load(tmp_path / "run")["best"]["first"]["weight"].numpy(), first)
 
 
 def test_a_loop_ends_in_time(tmp_path):

@@ -230,9 +230,14 @@ class Windows:
         return self.at(rng.integers(0, len(self.ids) - self.length, self.batch_size))
 
     def at(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The windows that begin at these places (B,), and their targets."""
-        ids = self.ids
+        """The windows that begin at these places (B,), and their targets.
+
+        Raises IndexError for a place below 0, or with too few ids after it.
+        """
+        ids, most = self.ids, len(self.ids) - self.length - 1
+        if any(not 0 <= start <= most for start in starts):
+            raise IndexError(f"a window begins at 0 to {most}, got {starts}")
         if isinstance(ids, np.memmap) and isinstance(ids.base, mmap):  # and no part of another
             ids = np.memmap(str(ids.filename), ids.dtype, "r", ids.offset, ids.shape)
-        rows = np.asarray(ids[starts[:, None] + np.arange(self.length + 1)], np.int64)
+        rows = np.asarray(ids[np.asarray(starts)[:, None] + np.arange(self.length + 1)], np.int64)
         return rows[:, :-1], rows[:, 1:]

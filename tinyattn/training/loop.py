@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,7 @@ class TrainingLoop:
         """Note a held-out loss; the model is the best one if it is the lowest."""
         self.held_out.append([float(len(self.losses)), loss])
         if not self.since_best:
-            state = self.parts["model"].state_dict()
-            self.best = {name: value.clone() for name, value in state.items()}
+            self.best = deepcopy(self.parts["model"].state_dict())
 
     @property
     def since_best(self) -> int:
