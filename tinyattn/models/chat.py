@@ -29,7 +29,7 @@ def checked_messages(messages: Iterable[Message]) -> list[Message]:
 
 
 def check_options(
-    max_new_tokens: int = 256,
+    max_new_tokens: int,
     stop: Sequence[str] = (),
     temperature: float = 0.0,
     top_k: int | None = None,
@@ -37,7 +37,7 @@ def check_options(
 ) -> None:
     """TypeError, ValueError or ShapeError for options of a text that make no sense."""
     check_size("max_new_tokens", max_new_tokens)
-    if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+    if not isinstance(stop, (list, tuple, set)) or not all(isinstance(x, str) and x for x in stop):
         raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
     check_drawing(temperature, top_k, top_p)
 
@@ -101,8 +101,8 @@ class Conversation:
     """
 
     def __init__(self, model: Any, messages: Iterable[Message] = (), **options: Any) -> None:
-        check_options(**options)
-        self.model, self.options, self.dropped = model, options, 0
+        self.model, self.options, self.dropped = model, {"max_new_tokens": 256} | options, 0
+        check_options(**self.options)
         self.messages = checked_messages(messages)
         self.scores = model.next_scores()
         # An error now, if the template refuses them; it may refuse what is no question yet.
@@ -142,7 +142,7 @@ class Conversation:
         read anew then.
         """
         positions = self.model.config["max_position_embeddings"]
-        room = min(self.options.get("max_new_tokens", 256), positions // 2)  # for the answer
+        room = min(self.options["max_new_tokens"], positions // 2)  # for the answer
         first = [m for m in messages[:1] if m["role"] == "system"]
         rest = messages[len(first) :]
         before = self.dropped if self.dropped < len(rest) else 0
