@@ -119,7 +119,9 @@ def test_a_data_set_of_tensors_takes_them_one_by_one():
 
 def test_schedules_say_what_is_missing_or_wrong():
     for options in ({}, {"epochs": 3}, {"steps_per_epoch": 3}):
-        with pytest.raises(ValueError, match=r"total_steps=\.\.\., or epochs=\.\.\. and steps_per"):
+        with pytest.raises(
+            ValueError, match=r"^(epochs|steps_per_epoch) \(or else total_steps\) must be"
+        ):
             lr_scheduler.OneCycleLR(adam(), 0.1, **options)
     for make in (
         lambda: lr_scheduler.StepLR(adam(), 1, -0.5),
@@ -128,10 +130,6 @@ def test_schedules_say_what_is_missing_or_wrong():
     ):
         with pytest.raises(ValueError, match="gamma must be a number >= 0"):
             make()
-    with pytest.raises(TypeError, match="milestones takes a list, got int"):
-        lr_scheduler.MultiStepLR(adam(), 5)
-    with pytest.raises(ValueError, match="what lr_lambda returns must be a number >= 0, got None"):
-        lr_scheduler.LambdaLR(adam(), lambda n: None)
 
 
 def test_recurrent_layers_say_what_is_wrong():

@@ -236,3 +236,21 @@ def test_a_merged_linear_is_not_written_to_where_it_was_shared():
     assert_equal(linear(x).numpy(), before)
     lora.unmerge()
     assert lora.linear is linear
+
+
+def test_a_linear_in_a_list_of_its_parent_is_refused_and_stays():
+    """Its forward calls the one in the list, so a LoRA beside it would learn nothing."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.layers = [self.second]
+
+    net = Net()
+    before = net.second
+    with pytest.raises(TypeError, match="'layers' is a list with modules"):
+        nn.LoRA.insert(net, ("first", "second"))
+    assert net.second is before
+    assert isinstance(net.first, nn.Linear)
+    assert all(parameter.requires_grad for parameter in net.parameters())

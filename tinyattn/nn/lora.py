@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from .. import functional as F
-from ..base.checks import check_number, check_size, check_type
+from ..base.checks import check_container, check_number, check_size, check_type
 from ..engine.grad_mode import no_grad
 from ..tensors.tensor import Tensor
 from . import init
@@ -165,8 +165,13 @@ def exchange(places: list[tuple[Module, str, Any]], make: Callable[[Any], Any]) 
     """Put make(module) in each place of each module, and return what was made.
 
     One for each module, because one that stands in two places stays one. All are made before the
-    first is exchanged, because one may be refused.
+    first is exchanged, because one may be refused. TypeError if one is in a list of its parent too,
+    where it would stay.
     """
+    for parent, _, module in places:
+        others = {name: x for name, x in vars(parent).items() if x is not module}
+        for name, x in others.items():
+            check_container(name, x, (Module, Parameter), others)
     made = {id(module): module for _, _, module in places}
     made = {key: make(module) for key, module in made.items()}
     for parent, name, module in places:

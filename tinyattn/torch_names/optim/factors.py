@@ -6,7 +6,7 @@ import inspect
 import math
 from typing import Any
 
-from ...base.checks import check_number, check_size, checked_probability, listed
+from ...base.checks import check_number, check_size, checked_probability
 from ...optim import Optimizer, Schedule
 from ...optim.schedules import checked_optimizer, first_rates
 
@@ -113,8 +113,7 @@ class LambdaLR(LRScheduler):
     def times_factors(self, rates: list[float]) -> list[float]:
         self.check_groups(self.lr_lambdas)
         pairs = zip(rates, self.lr_lambdas, strict=True)
-        name, n = "what lr_lambda returns", self.last_epoch
-        return [rate * check_number(name, factor(n), 0) for rate, factor in pairs]
+        return [rate * factor(self.last_epoch) for rate, factor in pairs]
 
     def get_lr(self) -> list[float]:
         return self.times_factors(self.base_lrs)
@@ -183,7 +182,7 @@ class MultiStepLR(Chained):
     keeps_rates = False
 
     def change(self, n: int, milestones: Any, gamma: float = 0.1) -> float:
-        return gamma ** listed("milestones", milestones).count(n)
+        return gamma ** list(milestones).count(n)
 
 
 class ConstantLR(Chained):

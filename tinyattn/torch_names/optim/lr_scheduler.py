@@ -117,13 +117,8 @@ class OneCycleLR(LRScheduler):
         check_choice("anneal_strategy", anneal_strategy, "cos", "linear")
         groups = checked_optimizer(optimizer).param_groups
         if total_steps is None:
-            if epochs is None or steps_per_epoch is None:
-                raise ValueError(
-                    "OneCycleLR takes the number of all steps, total_steps=..., or epochs=... and "
-                    "steps_per_epoch=len(loader)"
-                )
-            total_steps = check_size("steps_per_epoch", steps_per_epoch)
-            total_steps *= check_size("epochs", epochs)
+            total_steps = check_size("steps_per_epoch (or else total_steps)", steps_per_epoch)
+            total_steps *= check_size("epochs (or else total_steps)", epochs)
         self.total_steps = n = check_size("total_steps", total_steps)
         self.anneal_strategy, third = anneal_strategy, named.get("three_phase", False)
         up = checked_probability(pct_start, "pct_start") * n
