@@ -15,6 +15,11 @@ looked into, not run:
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # Ctrl-C while modules are imported ends the program without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import importlib.util
 import sys
@@ -109,4 +114,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     programs.run(main)

@@ -565,8 +565,8 @@ def test_named_modules_of_a_sequential_are_pytorchs(torch):
     ("modules", "error", "message"),
     [
         ({"a": 5}, TypeError, "holds modules, got int"),
-        ({"a.b": nn.ReLU()}, KeyError, "no dots"),
-        ({"forward": nn.ReLU()}, KeyError, "is no attribute"),
+        ({"a.b": nn.ReLU()}, KeyError, "without dots"),
+        ({"forward": nn.ReLU()}, KeyError, "no attribute"),
         ({3: nn.ReLU()}, KeyError, "got 3"),
     ],
 )

@@ -142,7 +142,8 @@ class Conversation:
         read anew then.
         """
         positions = self.model.config["max_position_embeddings"]
-        room = min(self.options["max_new_tokens"], positions // 2)  # for the answer
+        most = check_size("max_new_tokens", self.options["max_new_tokens"])
+        room = min(most, positions // 2)  # for the answer
         first = [m for m in messages[:1] if m["role"] == "system"]
         rest = messages[len(first) :]
         before = self.dropped if self.dropped < len(rest) else 0
