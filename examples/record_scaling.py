@@ -29,7 +29,6 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.models import generate
-from tinyattn.training import Windows
 
 RECORDED = Path(__file__).parent / "data" / "scaling_law.json"
 CONTEXT, BATCH, BYTES = 128, 8, 128  # all files are ASCII, so 128 ids are enough
@@ -62,6 +61,12 @@ def parameters_of(model: nn.Module) -> int:
     return sum(x.numel() for x in model.parameters())
 
 
+def windows(ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of the text (B, CONTEXT), and the id after each of their ids."""
+    pieces = ids[starts[:, None] + np.arange(CONTEXT + 1)].astype(np.int64)
+    return pieces[:, :-1], pieces[:, 1:]
+
+
 def loss_of(model: ta.models.CausalLM, ids: np.ndarray, targets: np.ndarray) -> ta.Tensor:
     return F.cross_entropy(model(ids).flatten(0, 1), targets.reshape(-1))
 
@@ -69,25 +74,26 @@ def loss_of(model: ta.models.CausalLM, ids: np.ndarray, targets: np.ndarray) -> 
 @ta.no_grad()
 def bits_of(model: ta.models.CausalLM, text: np.ndarray, pieces: int = 256) -> float:
     """Bits a byte of a text: the mean over pieces at equal distances, the same in each call."""
-    windows = Windows(text, CONTEXT, 32)
     starts = np.linspace(0, len(text) - CONTEXT - 1, pieces).astype(np.int64)
-    losses = [loss_of(model, *windows.at(x)).item() for x in np.split(starts, pieces // 32)]
-    return float(np.mean(losses) / np.log(2))
+    parts = [loss_of(model, *windows(text, part)).item() for part in np.split(starts, pieces // 32)]
+    return float(np.mean(parts) / np.log(2))
 
 
 class Trained:
     """A model in training: its steps, the time of each, and its bits a byte on the way."""
 
     def __init__(self, model: ta.models.CausalLM, text: np.ndarray, rate: float) -> None:
-        self.model, self.windows = model, Windows(text, CONTEXT, BATCH)
+        self.model, self.text = model, text
         self.optimizer = optim.AdamW(model.parameters(), rate, (0.9, 0.98), weight_decay=0.1)
         self.warmup = optim.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 50))
+        self.rng = np.random.default_rng(0)
         self.seconds: list[float] = []
 
     def step(self) -> None:
         begin = time.process_time()
+        starts = self.rng.integers(len(self.text) - CONTEXT, size=BATCH)
         self.optimizer.zero_grad()
-        loss_of(self.model, *self.windows[len(self.seconds)]).backward()
+        loss_of(self.model, *windows(self.text, starts)).backward()
         optim.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.warmup.step()
