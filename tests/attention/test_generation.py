@@ -411,7 +411,7 @@ def uniform(ids):
 def test_the_prompt_stays_as_it_was(kind, num_beams):
     """Generated ids stand in the places of its padding, in an array of their own."""
     prompt = kind([[1, 2, 0, 0], [3, 0, 0, 0]])
-    assert generate(uniform, prompt, 4, num_beams=num_beams).shape == (2, 4)
+    assert generate(successor, prompt, 4, num_beams=num_beams).shape == (2, 4)
     assert prompt.tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
 
 

@@ -49,6 +49,7 @@ from test_tiled_attention import compiled
 
 import tinyattn as ta
 import tinyattn.kernels as package
+from tinyattn import functional as F
 from tinyattn.kernels import sums
 from tinyattn.kernels.compiled import FORMULAS_ONLY
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
@@ -426,6 +427,17 @@ def test_functions_of_float32_are_within_one_unit_in_the_last_place(name, same_t
     assert finite.sum() > 20_000
     assert_equal(found[~finite], rounded[~finite])
     assert ulps(found[finite], exact[finite]) <= 1
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu"])
+def test_minus_infinity_times_0_is_nan_as_in_the_formula(kind):
+    """A sigmoid that is nearly 0 there would make it -inf."""
+    x = ta.tensor(np.full(9, -np.inf, np.float32), requires_grad=True)
+    with np.errstate(invalid="ignore"):
+        out = F.silu(x) if kind == "silu" else F.gelu(x, "tanh")
+        out.backward(ta.ones(9))
+    assert np.isnan(out.numpy()).all()
+    assert np.isnan(x.grad.numpy()).all()
 
 
 def test_softplus_is_within_four_units_in_the_last_place():
@@ -940,7 +952,8 @@ def test_the_limits_and_the_mask_of_kernels_are_the_visible_pairs():
     padded = of_padded(shape)[:2]
     limits, starts = rng.randint(0, keys + 2, (2, batch, queries))
     mask = rng.uniform(size=shape) < 0.7
-    for samples in (packed, padded):
+    place = np.arange(keys)
+    for samples, lens in ((packed, np.array([3, 6, 1])), (padded, np.full(3, keys))):
         for a, b, c in np.ndindex(2, 2, 2):
             hidden = (limits if a else None, mask if b else None, starts if c else None)
             visibility = Visibility(*samples, *hidden)
@@ -951,6 +964,13 @@ def test_the_limits_and_the_mask_of_kernels_are_the_visible_pairs():
             assert (visible is None) == (of_two is None) == visibility.all_visible
             if visible is not None:
                 assert_equal(*(np.broadcast_to(x, shape) for x in (visible, of_two)))
+                expected = np.broadcast_to(place < lens[:, None, None, None], shape)
+                expected = expected & (place < limits[:, None, :, None]) if a else expected
+                expected = expected & mask if b else expected
+                expected = expected & (place >= starts[:, None, :, None]) if c else expected
+                # Of queries that are padding nothing is asked.
+                is_query = (np.arange(queries) < samples[0].lengths[:, None])[:, None, :, None]
+                assert_equal(*(np.broadcast_to(x, shape) & is_query for x in (visible, expected)))
 
 
 # Biases and relu

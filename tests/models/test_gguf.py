@@ -311,7 +311,7 @@ def test_all_ends_of_turns_end_a_text(tmp_path):
 
 # As SentencePiece's BPE: the pieces with their scores, which are the order of the merges.
 PIECES = {"<unk>": 2, "<s>": 3, "</s>": 3} | {f"<0x{i:02X}>": 6 for i in range(256)}
-PIECES |= dict.fromkeys(["\u2581t", "he", "\u2581the", "in", "\u2581", *"theinxé\u4f60"], 1)
+PIECES |= dict.fromkeys(["\u2581t", "he", "\u2581the", "in", "nx", "\u2581", *"theinxé\u4f60"], 1)
 
 
 @needs_tokenizers
@@ -328,6 +328,7 @@ def test_a_tokenizer_of_sentencepiece(tmp_path):
         return [[*PIECES][i] for i in tokenizer.encode(text).ids]
 
     assert tokens("the inn") == ["<s>", "\u2581the", "\u2581", "in", "n"]
+    assert tokens("inx") == ["<s>", "\u2581", "in", "x"]  # because "nx" has a lower score
     assert tokens("é你\u597d") == ["<s>", "\u2581", "é", "你", "<0xE5>", "<0xA5>", "<0xBD>"]
     for text in ("the inn", "  the  x", "é你\u597d \U0001f642", "the"):
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
