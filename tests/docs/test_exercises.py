@@ -6,6 +6,7 @@ solutions, and green on the solution.
 
 from __future__ import annotations
 
+import ast
 import os
 import runpy
 import subprocess
@@ -21,7 +22,13 @@ LISTS = {
     for path in sorted((Path(__file__).parent / "wrong_solutions").glob("*.py"))
 }
 WRONG: dict[str, Any] = {name: x["WRONG"] for name, x in LISTS.items() if "WRONG" in x}
-OF_ONE_CLASS = runpy.run_path(str(FOLDER.parent / "conf.py"))["UNTRANSLATED"]  # docs/own_page.md
+# The pages of docs/own_page.md. conf.py is read and not run, because it needs what builds the docs.
+CONF = ast.parse((FOLDER.parent / "conf.py").read_text("utf-8")).body
+OF_ONE_CLASS = next(
+    ast.literal_eval(line.value)
+    for line in CONF
+    if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "UNTRANSLATED"
+)
 ALSO_RIGHT = {name: x["ALSO_RIGHT"] for name, x in LISTS.items() if "ALSO_RIGHT" in x}
 WEIGHTED = "        return self.W_o(out"  # in exercise 13, after the line of the attention
 BY_HAND = [
