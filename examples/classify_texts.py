@@ -215,16 +215,17 @@ def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
 def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
     """Print the three likeliest labels of each text; draw what the heads look at in the last."""
     probabilities = F.softmax(ta.tensor(model.scores(texts)), -1).numpy()
-    for text, row in zip(texts, probabilities, strict=True):
+    looks = [looked_at(model, text) for text in texts]
+    for text, row, (shown, weights) in zip(texts, probabilities, looks, strict=True):
         likeliest = np.argsort(-row)[:3]
         print(f"{text}\n  " + ", ".join(f"{model.labels[i]} {row[i]:.1%}" for i in likeliest))
         if not any(word in model.vocabulary.ids for word in words(text)):
             print("  a guess: no word of this text is in the vocabulary")
-        shown, weights = looked_at(model, text)
         received = weights.mean(axis=(0, 1))  # over heads and over the words that look
         # In quotes, because a comma or a quote may be a word too.
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
+    shown, weights = looks[-1]
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     figure.savefig(out / "attention.png", dpi=120)
