@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -35,7 +36,7 @@ from tinyattn.kernels.visibility import of_padded
 
 if HAS_NUMBA:
     from tinyattn.kernels.cpu.compiler import jit
-    from tinyattn.kernels.cpu.row_functions import exp
+    from tinyattn.kernels.cpu.row_functions import exp, largest
 
     @jit
     def exponentials(x, out):
@@ -107,15 +108,30 @@ def test_masked_softmax_of_extreme_scores(name, dtype, kernel):
 
 @both_dtypes
 def test_the_maximum_may_be_anywhere(dtype):
-    """Without it exp(1000) overflows."""
-    for width in (1, 15, 16, 17, 40):
-        x = np.zeros((width, width), dtype)
-        np.fill_diagonal(x, 1000)
+    """Without it exp(1000) overflows, and with one that is too large all of them are 0."""
+    for width, least in itertools.product((1, 15, 16, 17, 40), (0, -500, -3000)):
+        x = np.full((width, width), least, dtype)
+        np.fill_diagonal(x, least + 1000)
         for module in (cpu, reference):
             assert_same(module.softmax(x), np.eye(width, dtype=dtype))
             losses, _ = module.cross_entropy(x, np.arange(width), -100)
             assert_same(losses, np.zeros(width, dtype))
             assert_same(np.diagonal(module.log_softmax(x)), np.zeros(width, dtype))
+
+
+@needs_numba
+def test_the_largest_number_of_any_bits():
+    bits = np.random.default_rng(0).integers(-(2**31), 2**31, (2000, 5)).astype(np.int32)
+    x = bits.view(np.float32)
+    x[:500] = -np.abs(x[:500])
+    x[500:700, 1:4] = [0.0, -0.0, -math.inf]
+    x[700:800] = -math.inf
+    x = x[~np.isnan(x).any(axis=1)]
+    largest_of = np.array([largest(row) for row in x], np.float32)
+    assert_equal(largest_of, x.max(axis=1))
+    assert math.isnan(largest(np.array([1, math.nan, 2], np.float32)))
+    assert largest(np.array([1, -math.nan, 2], np.float32)) == 2
+    assert largest(np.empty(0, np.float32)) == -math.inf
 
 
 @both_dtypes

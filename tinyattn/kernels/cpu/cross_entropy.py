@@ -9,20 +9,21 @@ import numpy as np
 
 from .compiler import FAST_SUMS, jit
 from .layout import as_input
-from .row_functions import ONE, ZERO, exp
+from .row_functions import ONE, ZERO, exp, largest
 
 
 @jit(fastmath=FAST_SUMS)
 def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
-    """log_sums (2, N) has the largest logit of each row at the start, and gets log(sum(exp))."""
+    """log_sums (2, N) gets the largest logit of each row, and log(sum(exp)) below it."""
     for i in range(len(logits)):
-        losses[i], log_sums[1, i] = ZERO, 0.0
+        losses[i], log_sums[0, i], log_sums[1, i] = ZERO, 0.0, 0.0
         if target[i] == ignore_index:
             continue
-        top, total = np.float32(log_sums[0, i]), np.float64(0)
+        top, total = largest(logits[i]), np.float64(0)
         for j in range(logits.shape[1]):
             total += exp(logits[i, j] - top)
         log_sums[1, i] = log_total = math.log(total)
+        log_sums[0, i] = top
         losses[i] = log_total - (np.float64(logits[i, target[i]]) - top)
 
 
@@ -42,7 +43,6 @@ def cross_entropy(logits: np.ndarray, target: np.ndarray, ignore_index: int) -> 
     if logits.dtype != np.float32 or not logits.size:
         return NotImplemented
     losses, log_sums = np.empty(len(logits), logits.dtype), np.empty((2, len(logits)))
-    log_sums[0] = logits.max(axis=1)
     target = as_input(target.astype(np.int64, copy=False))
     cross_entropy_rows(as_input(logits), target, ignore_index, losses, log_sums)
     return losses, log_sums

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .compiler import FAST_SUMS, inlined, inner
+from .compiler import FAST_SUMS, inner
 
 # exp for float32, after Cephes' expf: exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and a polynomial
 # for exp(r). Unlike the C library's, the compiler can turn it into vector instructions. The factor
@@ -23,6 +23,7 @@ C4, C5 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 ONE = np.float32(1)
 ZERO = np.float32(0)
 MINUS_INF = np.float32(-math.inf)
+LEAST = np.int32(-0x7F800001)  # `in_order` of the bits of -inf
 LANES = 16  # float32 numbers in the widest vector register
 
 
@@ -40,22 +41,25 @@ def exp(x):
     return ((p * (r * r) + r) + ONE) * half * other
 
 
-@inlined
-def largest(row, lanes):
-    """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
-    for lane in range(LANES):
-        lanes[lane] = MINUS_INF
-    whole = len(row) // LANES * LANES
-    for j in range(0, whole, LANES):
-        for lane in range(LANES):
-            value = row[j + lane]
-            lanes[lane] = value if value > lanes[lane] else lanes[lane]
-    top = MINUS_INF
-    for lane in range(LANES):
-        top = lanes[lane] if lanes[lane] > top else top
-    for j in range(whole, len(row)):
-        top = row[j] if row[j] > top else top
-    return top
+@inner
+def in_order(bits):
+    """The bits of a float32 as an integer of the same order, and back again: between negative
+    numbers the order of the bits is the other way round."""
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@inner
+def largest(row):
+    """The maximum of a row of float32; with a NaN in it, that NaN or the maximum of the others.
+
+    It compares integers, because the compiler makes vector instructions of that. A maximum of
+    floats it computes one by one, because of NaN.
+    """
+    top = LEAST
+    for j in range(len(row)):
+        bits = in_order(np.float32(row[j]).view(np.int32))
+        top = bits if bits > top else top
+    return np.int32(in_order(top)).view(np.float32)
 
 
 @inner(fastmath=FAST_SUMS)

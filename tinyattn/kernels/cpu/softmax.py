@@ -32,7 +32,7 @@ def clear(row, start):
 def masked_softmax_rows(x, visibility, out):
     """x, out (B, H, Q, K) float32."""
     batch, heads, queries, keys = x.shape
-    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
+    sums = np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
@@ -51,7 +51,7 @@ def masked_softmax_rows(x, visibility, out):
                 clear(out[b, h, q], n if number else 0)
                 if number == 0:
                     continue
-                top = largest(row, lanes)
+                top = largest(row)
                 for j in range(n):
                     row[j] = exp(row[j] - top)
                 factor = np.float32(1.0 / total_of(row, sums))
@@ -136,9 +136,8 @@ def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) 
 @jit(fastmath=FAST_SUMS)
 def log_softmax_rows(x, out):
     columns = x.shape[1]
-    lanes = np.empty(LANES, np.float32)
     for i in range(len(x)):
-        top = largest(x[i], lanes)
+        top = largest(x[i])
         total = np.float64(0)
         for j in range(columns):
             total += exp(x[i, j] - top)

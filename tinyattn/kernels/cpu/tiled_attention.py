@@ -127,7 +127,7 @@ def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, _, fi
     q, k, v = inputs
     heads, groups = q.shape[1], k.shape[1]
     scores, maximum = np.empty(rows.longest_keys, np.float32), np.empty(1, np.float32)
-    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
+    sums = np.empty(LANES)
     total = np.empty(v.shape[2])  # in float64, because many small weights add up
     for number in range(first, last):
         head = head_of(number, heads, groups, rows, visible.ranges)
@@ -138,7 +138,7 @@ def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, _, fi
         for i in range(len(weights)):
             weights[i] = product_of(q[row, h], k[first_key + i, head.group]) * scale
         finish_scores(column, block, visible, maximum)
-        top = max(largest(weights, lanes), maximum[0])
+        top = max(largest(weights), maximum[0])
         for i in range(len(weights)):
             weights[i] = exp(weights[i] - top)
         weight_sum = total_of(weights, sums)
