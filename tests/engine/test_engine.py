@@ -138,6 +138,19 @@ def test_backward_twice_needs_retain_graph() -> None:
     equal(x.grad, 12.0)
 
 
+def test_who_asks_to_free_the_graph_is_heard_beside_create_graph() -> None:
+    x = ta.tensor([2.0], requires_grad=True)
+    for retain in (None, True, False):
+        y = x * x * x
+        (dx,) = ta.grad(y, x, create_graph=True, retain_graph=retain)
+        assert dx.item() == 12
+        if retain is False:
+            with pytest.raises(GraphError, match="freed"):
+                ta.grad(y, x)
+        else:
+            assert ta.grad(y, x)[0].item() == 12
+
+
 def test_a_graph_that_shares_a_freed_part_is_freed_too() -> None:
     x = leaf(3.0)
     shared = x.exp()

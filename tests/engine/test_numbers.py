@@ -202,8 +202,17 @@ def test_a_comparison_holds_nothing_and_is_exact() -> None:
         assert (y >= small).tolist() == (y > large).tolist() == [False, True]
         assert (y <= large).tolist() == (y < small).tolist() == [True, False]
         assert (y != large).tolist() == [True, True]
+        assert (-y == -small).tolist() == (-y == -large).tolist() == [False, False]
+        assert (-y <= -small).tolist() == (-y < -large).tolist() == [False, True]
     for number in (0.1, 123456.7):  # in float32, as in PyTorch
         assert (ta.tensor([number]) == number).tolist() == [True]
+
+
+@pytest.mark.parametrize("number", [1e5, -1e5, 1e-9, -1e-9])
+def test_a_number_beyond_float16_counts_in_full(number: float) -> None:
+    x = ta.tensor([0.5e2 / number], dtype=ta.float32).clamp(-6e4, 6e4).half()
+    exact = float(x) * number
+    assert (x * number).item() == (number * x).item() == pytest.approx(exact, rel=1e-3)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, "3", 1j, None])

@@ -271,9 +271,11 @@ def test_a_tensor_becomes_an_array_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("number", [2.0, np.float64(2), np.float32(2), np.int64(2), np.array(2.0)])
-@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "//", "%", "**", "<", "<=", "==", "!="])
+@pytest.mark.parametrize(
+    "operator", ["+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!="]
+)
 def test_a_number_of_numpy_on_the_left(operator: str, number: Any) -> None:
-    values = np.array([1.5, 3.0], np.float32)
+    values = np.array([1.5, 2.0, 3.0], np.float32)  # the second is equal to the number
     out = eval(f"number {operator} x", {"number": number, "x": ta.tensor(values)})
     assert isinstance(out, ta.Tensor)
     expected = eval(f"number {operator} values", {"number": float(number), "values": values})
