@@ -779,7 +779,13 @@ def test_a_conversation_may_begin_with_what_its_template_refuses_alone(tmp_path)
 @needs_tokenizers
 def test_a_text_ends_where_a_word_of_stop_begins(tmp_path, monkeypatch):
     model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
-    for stop, right in ((["."], "One"), (["wo", "O"], ""), (["e. T"], "On"), (["x"], "One. Two")):
+    for stop, right in (
+        (["."], "One"),
+        (["wo", "O"], ""),
+        (["e. T"], "On"),
+        (["x"], "One. Two"),
+        (["Two", "e"], "On"),
+    ):
         queue = iter([*model.tokenizer.encode("One. Two").ids, 2])
         monkeypatch.setattr(
             "tinyattn.models.causal.generate",

@@ -294,6 +294,15 @@ def test_embedding(torch: Any) -> None:
             nn.Embedding(5, E, **options)
 
 
+@pytest.mark.parametrize("place", [-5, -1, 0, 4])
+def test_padding_of_an_embedding_counts_from_both_ends(torch: Any, place: int) -> None:
+    ours, theirs = twins(torch, "Embedding", 5, E, place)
+    assert ours.padding_idx == theirs.padding_idx == place % 5
+    for wrong in (-6, 5):
+        with pytest.raises(IndexError, match="padding_idx"):
+            nn.Embedding(5, E, wrong)
+
+
 def test_an_embedding_of_given_rows() -> None:
     rows = ta.tensor(numbers(1, 5, E))
     frozen = nn.Embedding.from_pretrained(rows)

@@ -57,6 +57,11 @@ def test_options_of_assert_close(torch: Any) -> None:
         close(x, space.tensor([1.0], dtype=space.float64), check_dtype=False)
         with pytest.raises(AssertionError, match="dtype"):
             close(x, space.tensor([1.0], dtype=space.float64))
+        double = space.tensor([1.0], dtype=space.float64)
+        for one, other in (([x], [double]), ((2, x), (2, double)), ({"a": x}, {"a": double})):
+            close(one, other, check_dtype=False)
+            with pytest.raises(AssertionError, match="dtype"):
+                close(one, other)
         with pytest.raises(AssertionError, match="mine"):
             close(x, space.tensor([2.0]), msg="mine")
         with pytest.raises(ValueError, match="rtol"):

@@ -140,6 +140,7 @@ def test_one_tensor_under_two_names(path):
         {"a": {"b": ta.zeros(1)}, "a.b": ta.ones(1)},
         {"x": [ta.ones(1)], "x.0": ta.zeros(1)},
         {"": {"b": ta.ones(2)}, "b": ta.zeros(2)},
+        {"a.b.c": ta.ones(1), "a": {"b.c": ta.zeros(2), "b": {"c": ta.ones(3)}}},
     ],
 )
 def test_names_that_run_into_each_other_keep_their_tensors(path, state):
