@@ -260,26 +260,24 @@ class CausalLM(Published):
         return self.pieces(ids, end, scores, stop, choice)
 
     def pieces(
-        self,
-        ids: list[int],
-        end: int,
-        scores: NextScores,
-        stop: Sequence[str],
-        choice: dict[str, Any],
+        self, ids: list[int], end: int, scores: NextScores, stop: Sequence[str], choice: dict
     ) -> Iterator[str]:
         """The text after ids, up to `end` ids in all."""
         start, shown, text, ends = len(ids), 0, "", self.end_ids
+        decode = self.tokenizer.decode
         # A decoder of SentencePiece leaves out the space before the first word, and a character may
-        # be four ids. So the last ids of the prompt are decoded too, but not shown.
-        near = max(start - 8, 0)
-        before = len(self.tokenizer.decode(ids[near:]).rstrip("\ufffd"))
+        # be four ids. So the last ids of the prompt are decoded too, but not shown. They begin with
+        # a whole character, because ids of bytes that begin within one are no text for it.
+        places = range(max(start - 8, 0), max(start - 12, -1), -1)
+        near = next((i for i in places if decode(ids[i:])[:1] != "\ufffd"), places[0])
+        before = len(decode(ids[near:]).rstrip("\ufffd"))
         while len(ids) < end:
             # A function, because `generate` would let the scores begin anew.
             longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
             ids = longer[0].tolist()
             if ids[-1] in ends:
                 break
-            text = self.tokenizer.decode(ids[near:])[before:]
+            text = decode(ids[near:])[before:]
             if found := [place for word in stop if (place := text.find(word)) >= 0]:
                 text = text[: min(found)]
                 break
@@ -350,18 +348,13 @@ class CausalLM(Published):
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)
-        words = files.chat_settings(Path(folder), settings)
-        model.chat_template, model.special_words = words
+        model.chat_template, model.special_words = files.chat_settings(Path(folder), settings)
         return model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
-        if any(isinstance(module, nn.LoRA) for module in self.modules()):
-            raise RuntimeError(
-                "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
-            )
         self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             # The tokenizer's own `save` raises no OSError.
