@@ -619,6 +619,8 @@ def test_templates_are_programs_in_a_sandbox():
     assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
     named = "{% for m in messages %}{{ m.name | default('-') }}{{ m.content }}{% endfor %}"
     assert chat_prompt(named, [messages[0] | {"name": "Ann"}, messages[1]]) == "Anné <b>-a"
+    asked = "{% if tools is not none or documents is not none %}Tools:{% endif %}a"
+    assert chat_prompt(asked, messages) == "a"
     with pytest.raises(ValueError, match="refused the messages: no tools"):
         chat_prompt(template, [{"role": "tool", "content": ""}])
     with pytest.raises(ValueError, match="refused the messages"):

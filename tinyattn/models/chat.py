@@ -34,8 +34,12 @@ def check_options(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    **others: Any,
 ) -> None:
     """TypeError, ValueError or ShapeError for options of a text that make no sense."""
+    if others:
+        known = "chat and generate_text take max_new_tokens, stop, temperature, top_k and top_p"
+        raise TypeError(f"{known}, got an unexpected keyword argument {min(others)!r}")
     check_size("max_new_tokens", max_new_tokens)
     if not isinstance(stop, (list, tuple, set)) or not all(isinstance(x, str) and x for x in stop):
         raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
@@ -76,7 +80,8 @@ def chat_prompt(template: str | None, messages: Iterable[Message], **words: str 
     environment.filters["tojson"] = lambda x, **options: json.dumps(
         x, **{"ensure_ascii": False, **options}
     )
-    environment.globals["raise_exception"] = refuse
+    # Templates of transformers may ask whether tools and documents are none.
+    environment.globals.update(raise_exception=refuse, tools=None, documents=None)
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     given: dict[str, Any] = {name: word for name, word in words.items() if word is not None}
     given |= {"messages": checked_messages(messages), "add_generation_prompt": True}
