@@ -261,7 +261,9 @@ class Encoder:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         words = tokenizer.get_vocab()
-        signs = sorted(words) if isinstance(tokenizer.decoder, decoders.Fuse) else []
+        # The model of --from may have other tokens too, such as one that ends a text.
+        are_signs = isinstance(tokenizer.decoder, decoders.Fuse) and {*map(len, words)} == {1}
+        signs = sorted(words) if are_signs else []
         self.codes = np.array([ord(sign) for sign in signs], "<u4")
         self.ids = np.array([words[sign] for sign in signs], np.int64)
         most = max(words.values(), default=0)

@@ -500,6 +500,13 @@ def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path,
     assert changed.bytes < training.bytes
 
 
+def test_characters_may_have_a_token_that_ends_a_text(data):
+    """Such a model may be taught further by --from."""
+    tokenizer = data.character_tokenizer("abé")
+    tokenizer.add_special_tokens(["<|end|>"])
+    assert data.Encoder(tokenizer)("ab<|end|>é?a").tolist() == [0, 1, 3, 2, 0]
+
+
 def test_the_note_of_many_files_is_short(data, tmp_path):
     """It is written often, so a list of all files would take longer than their ids."""
     paths = [tmp_path / f"{i}.txt" for i in range(500)]
