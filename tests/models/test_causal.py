@@ -683,6 +683,27 @@ def test_a_conversation_reads_only_what_is_new(tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+def test_a_conversation_with_a_model_that_changes_reads_all_anew(tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 600})
+    model = CausalLM.from_gguf(path)
+    conversation = model.chat(max_new_tokens=8)
+
+    def insert():
+        for lora in nn.LoRA.insert(model, ["W_k", "W_v"]):
+            lora.B.data = ta.tensor(rng_of(2).normal(size=lora.B.shape), dtype="float32")
+
+    def step():
+        model([[3, 7, 9]]).square().mean().backward()
+        ta.optim.SGD([x for x in model.parameters() if x.requires_grad], 3.0).step()
+
+    for change in (lambda: None, insert, step, lambda: nn.LoRA.merge_all(model), model.quantize):
+        change()
+        answer = "".join(conversation.ask("What is 12?"))
+        assert answer == "".join(model.chat(conversation.messages[:-1], max_new_tokens=8))
+
+
+@needs_tokenizers
+@needs_jinja
 def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
     path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 200})
     model = CausalLM.from_gguf(path)
@@ -810,6 +831,12 @@ def test_a_folder_keeps_the_tokenizer_and_the_template(tmp_path):
     text = "a 12 é<|im_end|>"
     assert again.tokenizer.encode(text).ids == model.tokenizer.encode(text).ids
     assert list(again.generate_text("Hello", 8)) == list(model.generate_text("Hello", 8))
+    # The file of transformers comes first, so an old one would bring its template back.
+    for template in ("{{ messages[0]['content'] }}", None):
+        (tmp_path / "folder" / "chat_template.jinja").write_text("old")
+        again.chat_template = template
+        again.save_pretrained(tmp_path / "folder")
+        assert CausalLM.from_pretrained(tmp_path / "folder").chat_template == template
 
 
 @needs_tokenizers

@@ -109,7 +109,7 @@ class Conversation:
         self.model, self.options, self.dropped = model, {"max_new_tokens": 256} | options, 0
         check_options(**self.options)
         self.messages = checked_messages(messages)
-        self.scores = model.next_scores()
+        self.scores, self.weights = model.next_scores(), list[Any]()
         # An error now, if the template refuses them; it may refuse what is no question yet.
         if model.chat_template is None or any(m["role"] != "system" for m in self.messages):
             model.chat_prompt(self.messages)
@@ -128,7 +128,10 @@ class Conversation:
     def answer_to(self, messages: list[Message]) -> Pieces:
         dropped, ids = self.newest(checked_messages(messages))
         pieces = self.model.continued(ids, self.scores, **self.options)
-        self.messages, self.dropped = messages, dropped
+        weights = [(x._version, getattr(x._version, "changes", 0)) for x in self.model.parameters()]
+        if weights != self.weights:  # it has learned, or has other layers, and the cache is old
+            self.scores.start()
+        self.messages, self.dropped, self.weights = messages, dropped, weights
         return self.answer(pieces)
 
     def answer(self, pieces: Iterator[str]) -> Pieces:
