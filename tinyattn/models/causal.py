@@ -213,8 +213,7 @@ class CausalLM(Published):
     @tokenizer.setter
     def tokenizer(self, tokenizer: Any) -> None:
         if not hasattr(tokenizer, "get_vocab_size"):
-            kind = type_name(tokenizer)
-            raise TypeError(f"a tokenizer is one of the package tokenizers, got {kind}")
+            raise TypeError(f"a tokenizer is of the package tokenizers, got {type_name(tokenizer)}")
         words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
         if words > ids:
             raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
@@ -362,6 +361,8 @@ class CausalLM(Published):
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | template)
+            # It would come first when the folder is read.
+            Path(folder, "chat_template.jinja").unlink(missing_ok=True)
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
