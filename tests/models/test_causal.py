@@ -239,8 +239,9 @@ def test_loading_draws_no_random_numbers(tmp_path):
 
 
 @kinds
-def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
-    model = CausalLM(CONFIGS[kind])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_shapes_that_a_file_must_have_are_those_of_the_model(is_tied, kind):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied})
     column = causal_files.column_of(kind)
     parts = parts_of(model.config, column, 1000).values()
     shapes = {name: shape for part in parts for name, shape in part.ours.items()}
@@ -437,6 +438,15 @@ def test_a_saved_folder_gives_the_model_back(kind, dtype, tmp_path):
     ):
         assert name == other
         assert_equal(one.numpy(), two.numpy())
+
+
+@kinds
+def test_a_head_of_its_own_is_saved_and_read(kind, tmp_path):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": False}).eval()
+    model.save_pretrained(tmp_path)
+    assert_equal(ta.load(tmp_path / "model.safetensors")["lm_head.weight"], model.head.weight)
+    ids = ids_of(1, 5)
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])

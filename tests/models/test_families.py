@@ -36,6 +36,7 @@ LLAMA3 = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 MORE_YARN = YARN | {"beta_fast": 4, "mscale": 0.7, "mscale_all_dim": 0.3, "truncate": False}
 WINDOW = {"use_sliding_window": True, "sliding_window": 3}
+GPT2 = {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 220}
 CAUSAL = {
     "llama": ("llama", {}),
     "wide heads and biases": (
@@ -61,7 +62,8 @@ CAUSAL = {
         WINDOW | {"no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True},
     ),
     "smollm3 by layer": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
-    "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 220}),
+    "gpt2": ("gpt2", GPT2),
+    "gpt2 with a head of its own": ("gpt2", GPT2 | {"tie_word_embeddings": False}),
 }
 
 

@@ -192,7 +192,7 @@ class CausalLM(Published):
     def published_parts(self) -> dict[str, Part]:
         prefix = "transformer." if self.config["model_type"] == "gpt2" else ""
         parts = parts_of(self.config, files.column_of(self.config["model_type"]))
-        return {prefix + name: part for name, part in parts.items()}
+        return {prefix * (name != "lm_head.weight") + name: part for name, part in parts.items()}
 
     @property
     def tokenizer(self) -> Any:
