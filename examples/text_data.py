@@ -209,7 +209,7 @@ def records(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]
     limit = csv.field_size_limit(2**31 - 1)  # a text may have more than 131,072 letters
     try:
         for row in reader:
-            if row:
+            if len(row) > 1 or "".join(row).strip():
                 rows.append((first, row))
             first = reader.line_num + 1
     except csv.Error as error:

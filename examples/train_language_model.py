@@ -534,7 +534,7 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
 
 def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     names = [Path(name) for name in args.texts]
-    files, others = data.files_of(names) if names else (data.standard_library(), 0)
+    files, others = data.files_of(names, args.out) if names else (data.standard_library(), 0)
     if args.short and not names:
         files = files[:60]
     files, digest, copies = data.distinct(files)

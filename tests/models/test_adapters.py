@@ -260,6 +260,9 @@ def test_encoders_take_adapters_too(kind, new, tmp_path):
     model.save_adapter(tmp_path)
     again.load_adapter(tmp_path)
     assert_close(again(ids).numpy(), right, 1e-12)
+    with pytest.raises(RuntimeError, match=r"call nn\.LoRA\.merge_all\(model\), or save_adapter"):
+        again.save_pretrained(tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()
 
 
 REFUSED = {

@@ -239,8 +239,9 @@ def test_loading_draws_no_random_numbers(tmp_path):
 
 
 @kinds
-def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
-    model = CausalLM(CONFIGS[kind])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_shapes_that_a_file_must_have_are_those_of_the_model(is_tied, kind):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied})
     column = causal_files.column_of(kind)
     parts = parts_of(model.config, column, 1000).values()
     shapes = {name: shape for part in parts for name, shape in part.ours.items()}
@@ -439,6 +440,15 @@ def test_a_saved_folder_gives_the_model_back(kind, dtype, tmp_path):
         assert_equal(one.numpy(), two.numpy())
 
 
+@kinds
+def test_a_head_of_its_own_is_saved_and_read(kind, tmp_path):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": False}).eval()
+    model.save_pretrained(tmp_path)
+    assert_equal(ta.load(tmp_path / "model.safetensors")["lm_head.weight"], model.head.weight)
+    ids = ids_of(1, 5)
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
     """The elements j and j + d / 2 there, 2j and 2j + 1 here."""
@@ -619,6 +629,8 @@ def test_templates_are_programs_in_a_sandbox():
     assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
     named = "{% for m in messages %}{{ m.name | default('-') }}{{ m.content }}{% endfor %}"
     assert chat_prompt(named, [messages[0] | {"name": "Ann"}, messages[1]]) == "Anné <b>-a"
+    asked = "{% if tools is not none or documents is not none %}Tools:{% endif %}a"
+    assert chat_prompt(asked, messages) == "a"
     with pytest.raises(ValueError, match="refused the messages: no tools"):
         chat_prompt(template, [{"role": "tool", "content": ""}])
     with pytest.raises(ValueError, match="refused the messages"):
@@ -677,6 +689,27 @@ def test_a_conversation_reads_only_what_is_new(tmp_path):
     first = next(pieces)
     pieces.close()
     assert conversation.messages[-1] == {"role": "assistant", "content": first}
+
+
+@needs_tokenizers
+@needs_jinja
+def test_a_conversation_with_a_model_that_changes_reads_all_anew(tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 600})
+    model = CausalLM.from_gguf(path)
+    conversation = model.chat(max_new_tokens=8)
+
+    def insert():
+        for lora in nn.LoRA.insert(model, ["W_k", "W_v"]):
+            lora.B.data = ta.tensor(rng_of(2).normal(size=lora.B.shape), dtype="float32")
+
+    def step():
+        model([[3, 7, 9]]).square().mean().backward()
+        ta.optim.SGD([x for x in model.parameters() if x.requires_grad], 3.0).step()
+
+    for change in (lambda: None, insert, step, lambda: nn.LoRA.merge_all(model), model.quantize):
+        change()
+        answer = "".join(conversation.ask("What is 12?"))
+        assert answer == "".join(model.chat(conversation.messages[:-1], max_new_tokens=8))
 
 
 @needs_tokenizers
@@ -814,6 +847,12 @@ def test_a_folder_keeps_the_tokenizer_and_the_template(tmp_path):
     text = "a 12 é<|im_end|>"
     assert again.tokenizer.encode(text).ids == model.tokenizer.encode(text).ids
     assert list(again.generate_text("Hello", 8)) == list(model.generate_text("Hello", 8))
+    # The file of transformers comes first, so an old one would bring its template back.
+    for template in ("{{ messages[0]['content'] }}", None):
+        (tmp_path / "folder" / "chat_template.jinja").write_text("old")
+        again.chat_template = template
+        again.save_pretrained(tmp_path / "folder")
+        assert CausalLM.from_pretrained(tmp_path / "folder").chat_template == template
 
 
 @needs_tokenizers

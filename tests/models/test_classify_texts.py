@@ -51,7 +51,7 @@ def test_a_file_is_read(data, tmp_path):
     path.write_text("text\tlabel\none, two\ta\n")
     assert data.read_csv(path, "text", "label") == (["one, two"], ["a"])
     path = tmp_path / "excel.csv"
-    path.write_text("text;label\r\n\r\none, two;a\r\n", newline="")
+    path.write_text(" \r\ntext;label\r\n\r\none, two;a\r\n  \r\n", newline="")
     assert data.read_csv(path, "text", "label", ";") == (["one, two"], ["a"])
 
 

@@ -36,6 +36,7 @@ LLAMA3 = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 MORE_YARN = YARN | {"beta_fast": 4, "mscale": 0.7, "mscale_all_dim": 0.3, "truncate": False}
 WINDOW = {"use_sliding_window": True, "sliding_window": 3}
+GPT2 = {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 220}
 CAUSAL = {
     "llama": ("llama", {}),
     "wide heads and biases": (
@@ -61,7 +62,8 @@ CAUSAL = {
         WINDOW | {"no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True},
     ),
     "smollm3 by layer": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
-    "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 220}),
+    "gpt2": ("gpt2", GPT2),
+    "gpt2 with a head of its own": ("gpt2", GPT2 | {"tie_word_embeddings": False}),
 }
 
 
@@ -245,11 +247,15 @@ def test_null_is_as_if_nothing_were_said(kind):
         assert None not in found.values()
 
 
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
         ({"rope_parameters": {"a": 1}}, "'a' is unknown here"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1"),
+        ({"rope_scaling": LINEAR | {"partial_rotary_factor": 0.5}}, "rotary_factor must be 1 here"),
         ({"rope_scaling": {"factor": 4.0}}, "'factor' is unknown here"),
         ({"rope_parameters": False}, "rope_parameters must be an object"),
         ({"rope_parameters": 0}, "rope_parameters must be an object"),
@@ -507,8 +513,12 @@ def test_a_template_stands_in_one_of_two_files(tmp_path):
         model = CausalLM.from_pretrained(tmp_path)
         assert model.chat_template == right
         assert model.special_words == {"bos_token": "<s>", "eos_token": "</s>"}
-    (tmp_path / "chat_template.jinja").write_text("d", encoding="utf-8")
-    assert CausalLM.from_pretrained(tmp_path).chat_template == "d"
+    (tmp_path / "chat_template.jinja").write_text("d\ne", encoding="utf-8")
+    assert CausalLM.from_pretrained(tmp_path).chat_template == "d\ne"
+    for name in ("chat_template.jinja", "config.json"):  # as editors of Windows save them
+        text = (tmp_path / name).read_text("utf-8")
+        (tmp_path / name).write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert CausalLM.from_pretrained(tmp_path).chat_template == "d\ne"
     settings.write_text('{"eos_token": 3}')
     with pytest.raises(CheckpointError, match="eos_token must be a string"):
         CausalLM.from_pretrained(tmp_path)

@@ -353,12 +353,15 @@ def test_a_continuation_keeps_the_space_before_its_first_word(tmp_path, monkeypa
     model.config["vocab_size"] = len(PIECES)
     model.tokenizer = tokenizer = causal_files.gguf_tokenizer(settings)
     model.config["eos_token_id"] = 2
-    queue = iter([*tokenizer.encode("the inn").ids[1:], 2])
+    queue = []
     monkeypatch.setattr(
         "tinyattn.models.causal.generate",
-        lambda scores, ids, *more, **options: ta.tensor([[*ids[0], next(queue)]]),
+        lambda scores, ids, *more, **options: ta.tensor([[*ids[0], queue.pop(0)]]),
     )
-    assert "".join(model.generate_text("in")) == " the inn"
+    # The last eight ids of the last two prompts, which are all bytes, begin within a character.
+    for prompt in ("in", "好", "in 好好好", "in 👨\u200d👩\u200d👧"):
+        queue[:] = [*tokenizer.encode("the inn").ids[1:], 2]
+        assert "".join(model.generate_text(prompt)) == " the inn"
 
 
 @needs_tokenizers

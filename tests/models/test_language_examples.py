@@ -48,21 +48,21 @@ def test_top_p_needs_a_temperature(example, capsys):
     assert "needs a --temperature above 0" in capsys.readouterr().err
 
 
-def test_a_conversation_that_is_too_long_ends_with_a_sentence(example, monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda _: "Hello " * 500)
-    with pytest.raises(SystemExit, match=r"the last message has .* positions"):
-        example("chat").main(["--tokens", "3"])
+REFUSED = {
+    "Hello " * 500: r"the last message has .* positions",
+    "caf\udce9": r"the prompt is not UTF-8 at character 3: 'caf",
+}
 
 
-@pytest.mark.parametrize("options", [["caf\udce9"], []])
-def test_bytes_that_are_not_utf_8_get_a_sentence(example, monkeypatch, options):
-    monkeypatch.setattr("builtins.input", lambda _: "caf\udce9")
-    with pytest.raises(SystemExit, match=r"^the prompt is not UTF-8 at character 3: 'caf"):
-        example("chat").main(["--tokens", "3", *options])
+@pytest.mark.parametrize("question", REFUSED)
+def test_a_question_that_is_refused_gets_a_sentence(example, question):
+    with pytest.raises(SystemExit, match=rf"^{REFUSED[question]}"):
+        example("chat").main(["--tokens", "3", question])
 
 
-def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
-    questions = iter(["Hello", "And?"])
+def test_a_conversation_ends_with_its_input_alone(example, monkeypatch, capsys):
+    """A question that is refused does not end it, because what was said before would be lost."""
+    questions = iter(["Hello", *REFUSED, "And?"])
 
     def ask(_):
         try:
@@ -72,7 +72,10 @@ def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
 
     monkeypatch.setattr("builtins.input", ask)
     example("chat").main(["--tokens", "3"])
-    assert capsys.readouterr().err.count("a second") == 2
+    said = capsys.readouterr().err
+    assert said.count("a second") == 2
+    for sentence in REFUSED.values():
+        assert re.search(rf"^{sentence}", said, re.MULTILINE)
 
 
 # Ctrl-C at the import of a module: of the example, of tinyattn, and where the model is read.

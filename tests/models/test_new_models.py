@@ -106,7 +106,7 @@ def test_a_model_gets_a_tokenizer(tmp_path):
         again = CausalLM.from_pretrained(tmp_path)
         assert again.tokenizer.encode("c ba").ids == tokenizer.encode("c ba").ids
         assert again.tokenizer.decode(again.tokenizer.encode("c ba").ids) == "c ba"
-    with pytest.raises(TypeError, match="a tokenizer is one of the package tokenizers"):
+    with pytest.raises(TypeError, match="a tokenizer is of the package tokenizers"):
         model.tokenizer = "gpt2"
     with pytest.raises(ValueError, match="the tokenizer has 256 words, and this model 40"):
         CausalLM(CONFIGS["llama"]).tokenizer = own

@@ -500,6 +500,13 @@ def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path,
     assert changed.bytes < training.bytes
 
 
+def test_characters_may_have_a_token_that_ends_a_text(data):
+    """Such a model may be taught further by --from."""
+    tokenizer = data.character_tokenizer("abé")
+    tokenizer.add_special_tokens(["<|end|>"])
+    assert data.Encoder(tokenizer)("ab<|end|>é?a").tolist() == [0, 1, 3, 2, 0]
+
+
 def test_the_note_of_many_files_is_short(data, tmp_path):
     """It is written often, so a list of all files would take longer than their ids."""
     paths = [tmp_path / f"{i}.txt" for i in range(500)]
@@ -557,8 +564,22 @@ def test_a_folder_is_its_texts(data, tmp_path):
         "d.md": b"",
     }.items():
         (tmp_path / name).write_bytes(content)
-    assert data.files_of([tmp_path]) == ([tmp_path / "b.txt"], 1)
+    assert data.files_of([tmp_path], tmp_path) == ([tmp_path / "b.txt"], 1)
     assert all("encodings" not in path.parts for path in data.standard_library())
+
+
+def test_what_a_run_wrote_is_no_text(program, capsys):
+    """Else a run in a folder of its text could not go on, and the next would learn its settings."""
+    program(".", *TINY, "--steps", "4")
+    program("--resume", "--steps", "6")
+    program("../" + Path.cwd().name, *TINY, "--steps", "4", "--out", "other")
+    out = capsys.readouterr().out
+    Path("deep").mkdir()
+    Path("deep", "text.txt").write_text(TEXT, "utf-8")
+    program("deep", *TINY, "--steps", "4", "--out", ".")  # which is no folder in that of the text
+    out += capsys.readouterr().out
+    assert out.count("1 file of text") == 4
+    assert "left out" not in out
 
 
 @pytest.mark.extended

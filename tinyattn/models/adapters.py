@@ -68,6 +68,10 @@ class Published(nn.Module):
 
     def write(self, folder: str | os.PathLike[str], config: dict[str, Any]) -> None:
         """Write config.json, with the dtype in it, and model.safetensors."""
+        if any(isinstance(module, nn.LoRA) for module in self.modules()):
+            raise RuntimeError(
+                "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
+            )
         parameters = dict(self.named_parameters())
         parts = self.published_parts().items()
         # transformers 5 computes in the dtype that is named here.

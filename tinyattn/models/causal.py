@@ -192,7 +192,7 @@ class CausalLM(Published):
     def published_parts(self) -> dict[str, Part]:
         prefix = "transformer." if self.config["model_type"] == "gpt2" else ""
         parts = parts_of(self.config, files.column_of(self.config["model_type"]))
-        return {prefix + name: part for name, part in parts.items()}
+        return {prefix * (name != "lm_head.weight") + name: part for name, part in parts.items()}
 
     @property
     def tokenizer(self) -> Any:
@@ -213,8 +213,7 @@ class CausalLM(Published):
     @tokenizer.setter
     def tokenizer(self, tokenizer: Any) -> None:
         if not hasattr(tokenizer, "get_vocab_size"):
-            kind = type_name(tokenizer)
-            raise TypeError(f"a tokenizer is one of the package tokenizers, got {kind}")
+            raise TypeError(f"a tokenizer is of the package tokenizers, got {type_name(tokenizer)}")
         words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
         if words > ids:
             raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
@@ -260,26 +259,24 @@ class CausalLM(Published):
         return self.pieces(ids, end, scores, stop, choice)
 
     def pieces(
-        self,
-        ids: list[int],
-        end: int,
-        scores: NextScores,
-        stop: Sequence[str],
-        choice: dict[str, Any],
+        self, ids: list[int], end: int, scores: NextScores, stop: Sequence[str], choice: dict
     ) -> Iterator[str]:
         """The text after ids, up to `end` ids in all."""
         start, shown, text, ends = len(ids), 0, "", self.end_ids
+        decode = self.tokenizer.decode
         # A decoder of SentencePiece leaves out the space before the first word, and a character may
-        # be four ids. So the last ids of the prompt are decoded too, but not shown.
-        near = max(start - 8, 0)
-        before = len(self.tokenizer.decode(ids[near:]).rstrip("\ufffd"))
+        # be four ids. So the last ids of the prompt are decoded too, but not shown. They begin with
+        # a whole character, because ids of bytes that begin within one are no text for it.
+        places = range(max(start - 8, 0), max(start - 12, -1), -1)
+        near = next((i for i in places if decode(ids[i:])[:1] != "\ufffd"), places[0])
+        before = len(decode(ids[near:]).rstrip("\ufffd"))
         while len(ids) < end:
             # A function, because `generate` would let the scores begin anew.
             longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
             ids = longer[0].tolist()
             if ids[-1] in ends:
                 break
-            text = self.tokenizer.decode(ids[near:])[before:]
+            text = decode(ids[near:])[before:]
             if found := [place for word in stop if (place := text.find(word)) >= 0]:
                 text = text[: min(found)]
                 break
@@ -350,18 +347,13 @@ class CausalLM(Published):
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)
-        words = files.chat_settings(Path(folder), settings)
-        model.chat_template, model.special_words = words
+        model.chat_template, model.special_words = files.chat_settings(Path(folder), settings)
         return model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
-        if any(isinstance(module, nn.LoRA) for module in self.modules()):
-            raise RuntimeError(
-                "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
-            )
         self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             # The tokenizer's own `save` raises no OSError.
@@ -369,6 +361,8 @@ class CausalLM(Published):
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | template)
+            # It would come first when the folder is read.
+            Path(folder, "chat_template.jinja").unlink(missing_ok=True)
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:

@@ -106,11 +106,11 @@ def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
     base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
     scaling = {name: value for name, value in both.items() if name != "rope_theta"}
     scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        check_known(scaling, {"rope_type": (kind,), "type": (kind,), "partial_rotary_factor": (1,)})
-        return base
-    return base | {"rope_scaling": scaling}
+    is_plain = scaling.get("rope_type", scaling.get("type", "default")) == "default"
+    plain: dict[str, tuple[Any, ...]] = {"rope_type": ("default",), "type": ("default",)}
+    known = plain if is_plain else dict.fromkeys(scaling, ())
+    check_known(scaling, known | {"partial_rotary_factor": (1,)})
+    return base if is_plain else base | {"rope_scaling": scaling}
 
 
 def check_numbers(config: dict[str, Any]) -> None:
@@ -242,7 +242,7 @@ def chat_settings(
         template = named.get("default", {}).get("template")
     if is_there(file := folder / "chat_template.jinja"):
         with naming(file):
-            template = file.read_text(encoding="utf-8")
+            template = file.read_text(encoding="utf-8-sig")
     words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
     words = {name: x.get("content") if isinstance(x, dict) else x for name, x in words.items()}
     found = {"chat_template": template, **words}

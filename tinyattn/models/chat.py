@@ -34,8 +34,12 @@ def check_options(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    **others: Any,
 ) -> None:
     """TypeError, ValueError or ShapeError for options of a text that make no sense."""
+    if others:
+        known = "chat and generate_text take max_new_tokens, stop, temperature, top_k and top_p"
+        raise TypeError(f"{known}, got an unexpected keyword argument {min(others)!r}")
     check_size("max_new_tokens", max_new_tokens)
     if not isinstance(stop, (list, tuple, set)) or not all(isinstance(x, str) and x for x in stop):
         raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
@@ -76,7 +80,8 @@ def chat_prompt(template: str | None, messages: Iterable[Message], **words: str 
     environment.filters["tojson"] = lambda x, **options: json.dumps(
         x, **{"ensure_ascii": False, **options}
     )
-    environment.globals["raise_exception"] = refuse
+    # Templates of transformers may ask whether tools and documents are none.
+    environment.globals.update(raise_exception=refuse, tools=None, documents=None)
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     given: dict[str, Any] = {name: word for name, word in words.items() if word is not None}
     given |= {"messages": checked_messages(messages), "add_generation_prompt": True}
@@ -104,7 +109,7 @@ class Conversation:
         self.model, self.options, self.dropped = model, {"max_new_tokens": 256} | options, 0
         check_options(**self.options)
         self.messages = checked_messages(messages)
-        self.scores = model.next_scores()
+        self.scores, self.weights = model.next_scores(), list[Any]()
         # An error now, if the template refuses them; it may refuse what is no question yet.
         if model.chat_template is None or any(m["role"] != "system" for m in self.messages):
             model.chat_prompt(self.messages)
@@ -123,7 +128,10 @@ class Conversation:
     def answer_to(self, messages: list[Message]) -> Pieces:
         dropped, ids = self.newest(checked_messages(messages))
         pieces = self.model.continued(ids, self.scores, **self.options)
-        self.messages, self.dropped = messages, dropped
+        weights = [(x._version, getattr(x._version, "changes", 0)) for x in self.model.parameters()]
+        if weights != self.weights:  # it has learned, or has other layers, and the cache is old
+            self.scores.start()
+        self.messages, self.dropped, self.weights = messages, dropped, weights
         return self.answer(pieces)
 
     def answer(self, pieces: Iterator[str]) -> Pieces:

@@ -36,7 +36,7 @@ ENDS = """
 word          VD  model.embed_tokens  token_embd   wte
 position      PD  -                   -            wpe
 encoder.norm  D   model.norm          output_norm  ln_f
-head          VD  lm_head             output       -
+head          VD  lm_head             output       lm_head
 """
 PARTS = """
 self_attn.W_q    QD  self_attn.q_proj          attn_q       attn.c_attn

@@ -43,7 +43,7 @@ ADVICE = {
 def read_json(path: Path, kind: type = dict) -> Any:
     """The object or the list of a JSON file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows write a mark
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from None
     with naming(path):
