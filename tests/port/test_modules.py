@@ -417,6 +417,25 @@ def test_clip_grad_value(torch: Any) -> None:
     assert nn.utils.clip_grad_norm_(ours, 1.0).item() == pytest.approx(0.03**0.5)
 
 
+@pytest.mark.parametrize(
+    "dtypes", [[], ["float32"], ["float64"], ["float32", "float64", "float32"], ["float16"]]
+)
+def test_the_norm_has_the_dtype_of_the_gradients(torch: Any, dtypes: list[str]) -> None:
+    found = []
+    for library in (ta, torch):
+        kinds = [getattr(library, dtype) for dtype in dtypes]
+        tensors = [library.zeros(2, dtype=kind, requires_grad=True) for kind in kinds]
+        for tensor in tensors:
+            tensor.grad = tensor.detach() + 1 / 3
+        of = nn.utils if library is ta else torch.nn.utils
+        found.append(of.clip_grad_norm_(iter([library.zeros(2), *tensors]), 0.5, foreach=False))
+    # Of float16 ours is float32, because a norm of 65,520 or more would be inf.
+    expected = "torch.float32" if dtypes == ["float16"] else str(found[1].dtype)
+    assert f"torch.{found[0].dtype}" == expected
+    digits = {"float16": 1e-3, "float64": 1e-15}.get(dtypes[0] if len(dtypes) == 1 else "", 1e-7)
+    assert found[0].item() == pytest.approx(found[1].item(), rel=digits)
+
+
 # Recurrent layers
 
 RECURRENT = [

@@ -9,6 +9,8 @@ from typing import Any
 
 from .... import optim
 from ....engine.grad_mode import no_grad
+from ....kernels import FLOAT32, FLOAT64
+from ....optim.optimizer import checked_tensors, listed_parameters
 from ....tensors.create import as_tensor
 from ....tensors.tensor import Tensor
 from . import rnn
@@ -19,7 +21,10 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "rnn"]
 def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **options: Any) -> Tensor:
     """`tinyattn.optim.clip_grad_norm_`; here the norm is a Tensor, and foreach= changes nothing."""
     options.pop("foreach", None)
-    return as_tensor(optim.clip_grad_norm_(parameters, max_norm, *args, **options))
+    tensors = [parameters] if isinstance(parameters, Tensor) else listed_parameters(parameters)
+    norm = optim.clip_grad_norm_(tensors, max_norm, *args, **options)
+    dtypes = {p.grad.dtype for p in checked_tensors(tensors) if p.grad is not None}
+    return as_tensor(norm, FLOAT64 if FLOAT64 in dtypes else FLOAT32)
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) -> None:
