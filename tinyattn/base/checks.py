@@ -359,7 +359,7 @@ def check_reduction(reduction: str, *more: str) -> str:
 
 def describe(value: Any) -> str:
     """An argument as an error message shows it: dtype and shape of an array, else its value."""
-    if hasattr(value, "dtype"):
+    if hasattr(value, "dtype") and not isinstance(value, type):  # np.float32 has a dtype too
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"
     text = repr(value)
