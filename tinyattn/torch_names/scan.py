@@ -161,7 +161,10 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
         keyword.arg for keyword in call.keywords
     ]
     try:
-        signature = inspect.signature(function)
+        found = inspect.signature(function)
+        # An op has **numpy_names for editors, and takes no other name than those in `others`.
+        own = [p for name, p in found.parameters.items() if name != "numpy_names"]
+        signature = found.replace(parameters=own)
         others = other_names(function)
         rename("it", named, {n: o for n, o in others.items() if n not in signature.parameters})
         # What only a decorator takes, as generator= or non_blocking=.
