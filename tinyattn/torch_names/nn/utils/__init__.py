@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .... import optim
-from ....engine.grad_mode import no_grad
 from ....kernels import FLOAT32, FLOAT64
-from ....optim.optimizer import checked_tensors, listed_parameters
-from ....tensors.create import as_tensor
+from ....optim.clipping import tensors_of
 from ....tensors.tensor import Tensor
 from . import rnn
 
@@ -21,10 +19,10 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "rnn"]
 def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **options: Any) -> Tensor:
     """`tinyattn.optim.clip_grad_norm_`; here the norm is a Tensor, and foreach= changes nothing."""
     options.pop("foreach", None)
-    tensors = [parameters] if isinstance(parameters, Tensor) else listed_parameters(parameters)
+    tensors = tensors_of(parameters)
     norm = optim.clip_grad_norm_(tensors, max_norm, *args, **options)
-    dtypes = {p.grad.dtype for p in checked_tensors(tensors) if p.grad is not None}
-    return as_tensor(norm, FLOAT64 if FLOAT64 in dtypes else FLOAT32)
+    dtypes = {p.grad.dtype for p in tensors if p.grad is not None}
+    return Tensor(norm, FLOAT64 if FLOAT64 in dtypes else FLOAT32)
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) -> None:
@@ -37,7 +35,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) ->
     >>> w.grad
     tensor([ 1., -1.])
     """
-    with no_grad():
-        for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.clamp(-clip_value, clip_value)
+    for parameter in tensors_of(parameters):
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad.detach().clamp(-clip_value, clip_value)
