@@ -224,8 +224,7 @@ def checked_index(index: Any) -> Any:
     if type(index) in (int, slice):  # as most are, because the questions below take long
         return index
     if isinstance(index, tuple):  # a tuple or a range in it is a list of numbers
-        parts = [list(part) if isinstance(part, tuple) else part for part in index]
-        return tuple(map(checked_index, parts))
+        return tuple(checked_index(list(x) if isinstance(x, tuple) else x) for x in index)
     if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()
