@@ -202,6 +202,34 @@ def test_heads_of_another_width_are_refused():
         nn.RotaryEmbedding(8)(ta.ones(1, 2, 6))
 
 
+class OfTheFirstNumbers(nn.RotaryEmbedding):
+    """As in GPT-NeoX: only the first numbers of a head turn."""
+
+    def forward(self, x, positions=None):
+        turned = super().forward(x[..., : self.width], positions)
+        return ta.cat([turned, x[..., self.width :]], -1)
+
+
+def test_a_subclass_may_turn_a_part_of_each_head():
+    module, x = attention(np.float64), inputs(np.float64)
+    rotary = OfTheFirstNumbers(4, base=100.0)
+    of_part = nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, num_kv_heads=KEY_HEADS, rotary=rotary).to(
+        np.float64
+    )
+    of_part.load_state_dict(module.state_dict())
+    q, k, v = (
+        layer(x).reshape(B, N, -1, 6).transpose(1, 2)
+        for layer in (module.W_q, module.W_k, module.W_v)
+    )
+    q, k = (
+        ta.cat([F.rotary_embedding(part[..., :4], base=100.0), part[..., 4:]], -1)
+        for part in (q, k)
+    )
+    right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    right = module.W_o(right.transpose(1, 2).flatten(2))
+    assert_close(of_part(x, x, x).numpy(), right.numpy(), 1e-12)
+
+
 @pytest.mark.parametrize("wrong", [True, 8, "rotary", nn.RotaryEmbedding, F.rotary_embedding])
 def test_rotary_is_a_module(wrong):
     with pytest.raises(TypeError, match=r"rotary is a module, such as nn.RotaryEmbedding\(6\)"):

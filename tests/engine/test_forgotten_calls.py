@@ -85,6 +85,20 @@ def test_a_method_that_is_not_called_is_named():
         X + X.mean
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int64, float, Net])
+def test_a_class_in_place_of_a_number_is_named(kind):
+    for operate in (
+        lambda: X + kind, lambda: kind * X, lambda: X**kind, lambda: X > kind,
+        lambda: ta.maximum(X, kind), lambda: X.masked_fill(X > 0, kind),
+    ):  # fmt: skip
+        with pytest.raises((DtypeError, TypeError), match=rf"class .*{kind.__name__}"):
+            operate()
+    x = ta.ones(2)
+    with pytest.raises(DtypeError, match=rf"the class {kind.__name__} \(write"):
+        x += kind
+    assert x.tolist() == [1, 1]
+
+
 def test_a_state_dict_is_no_list_of_parameters():
     with pytest.raises(TypeError, match=r"such as model\.parameters\(\), got dict"):
         optim.Adam(Net().state_dict())

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import sys
+from array import array
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,50 @@ from tinyattn.torch_names.methods import take_methods  # noqa: E402
 take_methods()  # which the import gave
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+SEQUENCES: dict[str, Any] = {
+    "range": lambda: range(0, 4, 2),
+    "tuple": lambda: (0, 2),
+    "deque": lambda: deque([0, 2]),
+    "array": lambda: array("l", [0, 2]),
+}
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize(
+    "places",
+    [
+        lambda i, t: (i, t([3, 1])), lambda i, t: (t([3, 1]), i), lambda i, t: (i, [3, 1], 1),
+        lambda i, t: (i, slice(None), t([1, 0])), lambda i, t: (i, t([[3], [1]])),
+        lambda i, t: (..., t([3, 1]), i), lambda i, t: (i, slice(1, 3)), lambda i, t: (i, i),
+        lambda i, t: (i, 1), lambda i, t: (None, i, t(2)),
+    ],
+)  # fmt: skip
+def test_a_sequence_beside_other_parts_is_a_list_of_numbers(sequence: str, places: Any) -> None:
+    """As `log_probs[range(n), targets]`, which many programs write."""
+    values = np.random.default_rng(0).standard_normal((4, 5, 3))
+    x = ta.tensor(values, requires_grad=True)
+    y = torch.tensor(values, requires_grad=True)
+    index = places(SEQUENCES[sequence](), ta.tensor)
+    other = places([0, 2], torch.tensor)
+    found, right = x[index], y[other]
+    np.testing.assert_array_equal(found.numpy(), right.detach().numpy())
+    cotangent = np.random.default_rng(1).standard_normal(found.shape)
+    found.backward(ta.tensor(cotangent))
+    right.backward(torch.tensor(cotangent))
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-12)
+    for recorded in (False, True):
+        mine, theirs = ta.tensor(values), torch.tensor(values)
+        mine[index] = ta.tensor(cotangent, requires_grad=recorded)
+        theirs[other] = torch.tensor(cotangent)
+        np.testing.assert_array_equal(mine.detach().numpy(), theirs.numpy())
+
+
+def test_an_empty_sequence_takes_nothing() -> None:
+    x = ta.ones(4, 5)
+    assert x[range(0)].shape == (0, 5)
+    assert x[range(0), ta.tensor([], dtype=ta.int64)].shape == (0,)
 
 
 def random_index(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Any, Any]:

@@ -56,6 +56,33 @@ def test_right_derivatives_pass(x: ta.Tensor, function: Callable[..., Any], fast
     assert ta.gradcheck(function, [x], fast=fast) is True
 
 
+def wrong_product(factor: float) -> Any:
+    @ta.op
+    def scaled_square(x):
+        return factor * x * x
+
+    @scaled_square.vjp("x")
+    def dx(grad, x):
+        return grad * (2.1 * factor) * x
+
+    return scaled_square
+
+
+@both_modes
+@pytest.mark.parametrize("factor", [1e-3, 1e-5, 1e-7])
+def test_small_derivatives_are_judged_beside_small_values(
+    x: ta.Tensor, factor: float, fast: bool
+) -> None:
+    with pytest.raises(GradcheckError, match="finite differences give"):
+        ta.gradcheck(wrong_product(factor), [x], fast=fast)
+    assert ta.gradcheck(lambda x: factor * x * x, [x], fast=fast)
+    assert ta.gradcheck(lambda x: factor * F.softmax(x).log(), [x], fast=fast)
+    # Beside a value of size 1 rounding hides them.
+    assert ta.gradcheck(lambda x: 1 + factor * x.sin(), [x], fast=fast)
+    assert ta.gradcheck(lambda x: F.softmax(1e3 * factor * x + 1e3) - 0.25, [x], fast=fast)
+    assert ta.gradcheck(lambda x: (factor * x.tanh()).relu(), [x], fast=fast)
+
+
 @both_modes
 def test_several_inputs_and_outputs(x: ta.Tensor, fast: bool) -> None:
     y = ta.tensor([[0.5], [1.5], [-1.0]], dtype=ta.float64, requires_grad=True)

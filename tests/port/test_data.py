@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinyattn as ta
+from tinyattn import training
 from tinyattn.torch_names.utils import data
 from tinyattn.torch_names.utils.data import (
     BatchSampler,
@@ -93,6 +94,16 @@ def test_a_tensor_dataset_gives_the_same_in_one_step(torch: Any) -> None:
     loader = DataLoader(rows := TensorDataset(ta.tensor(y)), 2, collate_fn=seen.append)
     assert list(loader) == [None] * 3
     assert seen[0][1][0].item() == rows[1][0].item() == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"sampler": [4, 2], "batch_size": 2}])
+def test_a_dict_with_the_indices_as_keys_has_samples(torch: Any, options: dict[str, Any]) -> None:
+    rows = {i: {0: i / 2, 1: [i, "a"], "b": i} for i in range(5)}
+    ours, theirs = DataLoader(rows, **options), torch.utils.data.DataLoader(rows, **options)
+    assert [plain(batch) for batch in ours] == [plain(batch) for batch in theirs]
+    seen = [int(i) for batch in DataLoader(rows, 2, shuffle=True) for i in batch["b"]]
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+    assert [batch["b"].tolist() for batch in training.DataLoader(rows, 3)] == [[0, 1, 2], [3, 4]]
 
 
 def test_samples_one_after_another(torch: Any) -> None:

@@ -93,7 +93,7 @@ BOTH: dict[str, list[Any]] = {
     "logical_not": [((TIES,), {}), ((M,), {})],
     "logical_or": LOGIC,
     "lt": COMPARED,
-    "masked_select": [((Y, M), {}), ((V, M), {})],
+    "masked_select": [((Y, M), {}), ((V, M), {}), ((Y, M[:, :1]), {}), ((Y[0], M[:, :1]), {})],
     "mm": one(A, B),
     "movedim": [
         ((D, 2, 0), {}), ((D, (0, 1), (-1, 0)), {}),
@@ -272,7 +272,7 @@ def evaluated() -> Iterator[Any]:
     """The rows whose hint is an expression of just these arguments."""
     for row in cases({name: rows for name, rows in BOTH.items() if name not in ("int", "short")}):
         name, args, options = row.values
-        if row.id == "masked_select-1":  # a mask that broadcasts x
+        if name == "masked_select" and row.id != "masked_select-0":  # a broadcast
             continue
         text = hints.instead("ta", name, []).removeprefix("write ")
         bound = inspect.signature(getattr(ours, name)).bind(*args, **options)

@@ -184,6 +184,18 @@ def test_nll_loss(torch: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan"), float("inf")])
+def test_binary_cross_entropy_of_what_is_no_probability(torch: Any, wrong: float) -> None:
+    """As logits are, where the sigmoid was forgotten."""
+    x, target = np.array([0.0, 1.0, wrong], np.float32), np.array([0.0, 1.0, 1.0], np.float32)
+    for loss in (F.binary_cross_entropy, nn.BCELoss()):
+        with pytest.raises(ValueError, match="takes numbers from 0 to 1: call sigmoid before"):
+            loss(ta.tensor(x), ta.tensor(target))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.binary_cross_entropy(torch.tensor(x), torch.tensor(target))
+    F.binary_cross_entropy(ta.zeros(0, 2), ta.zeros(0, 2), reduction="sum")
+
+
 def test_a_saturated_binary_cross_entropy_is_100(torch: Any) -> None:
     x, target = [0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]
     losses = F.binary_cross_entropy(ta.tensor(x), ta.tensor(target), reduction="none")
@@ -421,9 +433,30 @@ def test_clip_grad_value(torch: Any) -> None:
     nn.utils.clip_grad_value_(iter([ours, nn.Parameter([1.0])]), 0.5)
     torch.nn.utils.clip_grad_value_([theirs], 0.5)
     assert ours.grad.tolist() == theirs.grad.tolist()
+    with pytest.raises(TypeError, match="not the module or one Tensor"):
+        nn.utils.clip_grad_value_(nn.Linear(2, 2), 0.5)
     nn.utils.clip_grad_value_(ours, 0.1)
     assert ours.grad.tolist() == pytest.approx([0.1, -0.1, 0.1])
     assert nn.utils.clip_grad_norm_(ours, 1.0).item() == pytest.approx(0.03**0.5)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [[], ["float32"], ["float64"], ["float32", "float64", "float32"], ["float16"]]
+)
+def test_the_norm_has_the_dtype_of_the_gradients(torch: Any, dtypes: list[str]) -> None:
+    found = []
+    for library in (ta, torch):
+        kinds = [getattr(library, dtype) for dtype in dtypes]
+        tensors = [library.zeros(2, dtype=kind, requires_grad=True) for kind in kinds]
+        for tensor in tensors:
+            tensor.grad = tensor.detach() + 1 / 3
+        of = nn.utils if library is ta else torch.nn.utils
+        found.append(of.clip_grad_norm_(iter([library.zeros(2), *tensors]), 0.5, foreach=False))
+    # Of float16 ours is float32, because a norm of 65,520 or more would be inf.
+    expected = "torch.float32" if dtypes == ["float16"] else str(found[1].dtype)
+    assert f"torch.{found[0].dtype}" == expected
+    digits = {"float16": 1e-3, "float64": 1e-15}.get(dtypes[0] if len(dtypes) == 1 else "", 1e-7)
+    assert found[0].item() == pytest.approx(found[1].item(), rel=digits)
 
 
 # Recurrent layers

@@ -154,6 +154,9 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("from torch.ones import x", "torch.ones", "it is no module here"),
     ("import torch.utils.tensorboard", "torch.utils.tensorboard", "print the numbers"),
     ("torch.optim.Adagrad(x)", "torch.optim.Adagrad", "write optim.Adam"),
+    ("torch.mean(x, 1, dtype=x)", "torch.mean()", "unexpected keyword argument 'dtype'"),
+    ("x.amax(1, where=x)", "x.amax()", "unexpected keyword argument 'where'"),
+    ("x.mean(1, dtype=torch.float64)", "x.mean()", "unexpected keyword argument 'dtype'"),
     ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "it is not h"),
 ]
 
@@ -177,6 +180,7 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "nn.Linear(2, 3)(x)", "torch.optim.SGD(x, 0.1).step()", "x.to(d, non_blocking=True)",
         "torch.rand(2, generator=x, pin_memory=True)", "import torch.utils.data.dataset",
         "x.split(split_size=2, dim=1)", "x.reshape(shape=(2, 3))", "x.softmax(axis=1)",
+        "x.mean(axis=1, keepdims=True)", "torch.sum(input=x, dim=1, dtype=torch.float64)",
         "torch.cat(tensors=x, axis=1)", "torch.zeros(size=(2, 3))", "x.bmm(mat2=x)",
         "nn.KLDivLoss(size_average=False)", "F.cross_entropy(input=x, target=x, reduce=False)",
         "torch.pow(input=x, exponent=2)", "nn.init.normal_(x, generator=x)", "x.no_decay = True",

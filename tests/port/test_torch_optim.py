@@ -59,6 +59,19 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+def test_milestones_may_come_one_after_another(torch: Any) -> None:
+    ours, theirs = both(torch, momentum=0.9)
+    mine = lr_scheduler.MultiStepLR(ours, (n for n in (2, 5, 2)), 0.5)
+    right = torch.optim.lr_scheduler.MultiStepLR(theirs, (n for n in (2, 5, 2)), 0.5)
+    for _ in range(7):
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+        theirs.step()
+        ours.step()
+        mine.step()
+        right.step()
+    assert mine.state_dict()["milestones"] == [2, 5, 2]
+
+
 @pytest.mark.parametrize(("name", "settings"), SCHEDULES)
 def test_schedules_give_pytorchs_rates(torch: Any, name: str, settings: dict[str, Any]) -> None:
     ours, theirs = both(torch, momentum=0.9)

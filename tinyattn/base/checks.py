@@ -220,17 +220,17 @@ def has_dtype(data: Any, dtype: np.dtype | None = None) -> bool:
 
 
 def checked_index(index: Any) -> Any:
-    """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
+    """An index whose Tensors and sequences are replaced by arrays of a checked dtype."""
     if type(index) in (int, slice):  # as most are, because the questions below take long
         return index
-    if isinstance(index, tuple):
-        return tuple(map(checked_index, index))
+    if isinstance(index, tuple):  # a tuple or a range in it is a list of numbers
+        return tuple(checked_index(list(x) if isinstance(x, tuple) else x) for x in index)
     if is_tensor(index):
         index = index._data
         index = index.copy() if index.ndim else index.item()
-    elif isinstance(index, (list, np.ndarray)):
+    elif isinstance(index, (Sequence, np.ndarray)):
         refuse_masked(index)
-        empty = isinstance(index, list) and not index
+        empty = isinstance(index, Sequence) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
         index = index if index.ndim else index.item()
     elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
@@ -359,7 +359,7 @@ def check_reduction(reduction: str, *more: str) -> str:
 
 def describe(value: Any) -> str:
     """An argument as an error message shows it: dtype and shape of an array, else its value."""
-    if hasattr(value, "dtype"):
+    if hasattr(value, "dtype") and not isinstance(value, type):  # np.float32 has a dtype too
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"
     text = repr(value)

@@ -341,7 +341,7 @@ class MultiHeadAttention(Attention):
         self.rotary = check_type(such_as, rotary, Module | None)
         if isinstance(rotary, (PositionalEncoding, LearnedPositionalEncoding)):
             raise TypeError(f"{such_as}, got {type_name(rotary)}, which is added to the inputs")
-        if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
+        if type(rotary) is RotaryEmbedding and rotary.width != width:
             raise ShapeError(f"a head has {width} numbers, and its rotary turns {rotary.width}")
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)

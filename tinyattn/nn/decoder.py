@@ -80,15 +80,8 @@ class DecoderLayer(Module):
         target_cache, memory_cache = (None, None) if cache is None else layer_cache_of(cache)
         itself = attention_options(tgt_mask, tgt_valid_lens, True, target_cache)
         source = attention_options(src_mask, src_valid_lens, False, memory_cache)
-
-        def attend_to_itself(y: Tensor) -> Tensor:
-            return self.self_attn(y, y, y, **itself)
-
-        def attend_to_memory(y: Tensor) -> Tensor:
-            return self.src_attn(y, memory, memory, **source)
-
-        x = self.sublayer[0](x, attend_to_itself)
-        x = self.sublayer[1](x, attend_to_memory)
+        x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, **itself))
+        x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, **source))
         return self.sublayer[2](x, self.feed_forward)
 
 

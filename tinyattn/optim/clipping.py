@@ -45,8 +45,7 @@ def clip_grad_norm_(
             check_number(name, value, 0)
     if p == 0:
         raise ValueError("norm_type must be a number > 0, got 0")
-    is_one = isinstance(parameters, Tensor)
-    tensors = checked_tensors([parameters] if is_one else listed_parameters(parameters))
+    tensors = tensors_of(parameters)
     grads = {id(p.grad): p.grad for p in tensors if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     on_cuda = bool(grads) and all(grad.device == "cuda" for grad in grads)
@@ -64,6 +63,12 @@ def clip_grad_norm_(
     for grad in grads:
         grad._data = arrays[id(grad._data)]
     return norm
+
+
+def tensors_of(parameters: Any) -> list[Tensor]:
+    """A list of parameters, of which one may come without a list."""
+    is_one = isinstance(parameters, Tensor)
+    return checked_tensors([parameters] if is_one else listed_parameters(parameters))
 
 
 @backend.quiet

@@ -64,7 +64,8 @@ def gradcheck(
     inputs: its arguments. All that require gradients are checked, and all parameters of a Module.
         They must be float64, because float32 has too few digits for differences.
     eps: the step of the differences, relative to the largest number of an input (at least 1).
-    atol, rtol: |analytic - numeric| <= atol + rtol * |numeric|.
+    atol, rtol: |analytic - numeric| <= atol + rtol * |numeric|. Where all values and slopes of an
+        output are below 1, atol is as much smaller, down to a thousandth.
     fast: one random projection for each pair of output and input instead of the whole Jacobian.
     seed: of the random cotangents and directions.
 
@@ -302,7 +303,9 @@ class Checker:
                 slopes, error = np.sum(slopes * weights), np.sqrt(np.sum((error * weights) ** 2))
             # Of the smaller one, because where the value jumps the slope is huge.
             size = np.minimum(np.abs(analytic), np.abs(slopes))
-            tolerance = self.atol * slack + self.rtol * np.maximum(size, least)
+            # Beside small values and slopes atol is smaller too, else it would excuse all of them.
+            largest = max(np.max(line.largest, initial=1e-3), np.max(np.abs(slopes), initial=0.0))
+            tolerance = self.atol * min(1.0, largest) * slack + self.rtol * np.maximum(size, least)
             if last and (error > tolerance)[wrong].any():
                 break
             wrong &= ~(np.abs(analytic - slopes) <= tolerance)

@@ -230,7 +230,13 @@ index_select = select = both(
     lambda input, dim, index: input[along(input, dim, index)],
     "x[index], or x[:, index] for dimension 1",
 )
-masked_select = both(lambda input, mask: input.expand(mask.shape)[mask], "x[mask]")
+
+
+@both
+def masked_select(input, mask):
+    """In tinyattn: write x[mask]"""
+    shape = np.broadcast_shapes(input.shape, mask.shape)
+    return input.expand(shape)[mask.expand(shape)]
 
 
 @changing

@@ -161,7 +161,9 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
         keyword.arg for keyword in call.keywords
     ]
     try:
-        signature = inspect.signature(function)
+        # An op has **numpy_names for editors, and takes no other name than those in `others`.
+        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.Signature([p for p in parameters if p.name != "numpy_names"])
         others = other_names(function)
         rename("it", named, {n: o for n, o in others.items() if n not in signature.parameters})
         # What only a decorator takes, as generator= or non_blocking=.
@@ -248,7 +250,7 @@ class Scan(ast.NodeVisitor):
     ) -> Any:
         """Put a name of PyTorch into its group. Returns what it stands for, or None."""
         found, known, missing = looked_up(name)
-        if as_module and not missing and not is_module(translated(name)):
+        if as_module and not missing and translated(name) not in sys.modules:
             found, missing = None, instead(name) or "it is no module here"
         if missing:
             self.note("left out", known, missing, line)
@@ -356,14 +358,6 @@ def is_stored(node: Any) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def is_module(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
 def changed_lines(program: str, changes: list[Any]) -> list[tuple[int, int, str]]:
     """(first, last, text) of the lines of each import statement: one line that takes their place,
     with what stands before and after the statement."""
@@ -406,21 +400,16 @@ def rewritten(program: str) -> str:
     return "\n".join(lines)
 
 
-def text_of(path: Path) -> tuple[str, str, Any]:
-    """The text of a file, its encoding, and its line ends: one of them, several, or None."""
-    if path.suffix == ".ipynb":
-        raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
-    with tokenize.open(path) as file:
-        return file.read(), file.encoding, file.newlines
-
-
 def scanned(path: Path, write: bool) -> Scan | None:
     """Print what a file uses, and change its imports if asked to. None if it cannot be read."""
     print(path)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:
-        text, encoding, newlines = text_of(path)
+        if path.suffix == ".ipynb":
+            raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
+        with tokenize.open(path) as file:
+            text, encoding, newlines = file.read(), file.encoding, file.newlines
         scan = Scan(text)
         print(*report(scan), sep="\n")
         if write and scan.changes:

@@ -87,7 +87,8 @@ def kind_of(sample: Any) -> str:
 def check_samples(data: Any) -> None:
     """TypeError for what has no samples with numbers."""
     has_rows = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    if isinstance(data, (Mapping, type)) or not has_rows:
+    # {0: a, 1: b} has samples.
+    if not has_rows or isinstance(data, type) or (isinstance(data, Mapping) and 0 not in data):
         raise TypeError(
             f"data are samples with len() and integer indices, got {type_name(data)}: pass "
             "list(data) of a generator; a dict of columns is tuple(data.values()), or in "

@@ -181,6 +181,9 @@ class MultiStepLR(Chained):
 
     keeps_rates = False
 
+    def __init__(self, optimizer: Any, milestones: Any, *settings: Any, **named: Any) -> None:
+        super().__init__(optimizer, list(milestones), *settings, **named)
+
     def change(self, n: int, milestones: Any, gamma: float = 0.1) -> float:
         return gamma ** list(milestones).count(n)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .... import optim
-from ....engine.grad_mode import no_grad
-from ....tensors.create import as_tensor
+from ....kernels import FLOAT32, FLOAT64
+from ....optim.clipping import tensors_of
 from ....tensors.tensor import Tensor
 from . import rnn
 
@@ -19,7 +19,10 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "rnn"]
 def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **options: Any) -> Tensor:
     """`tinyattn.optim.clip_grad_norm_`; here the norm is a Tensor, and foreach= changes nothing."""
     options.pop("foreach", None)
-    return as_tensor(optim.clip_grad_norm_(parameters, max_norm, *args, **options))
+    tensors = tensors_of(parameters)
+    norm = optim.clip_grad_norm_(tensors, max_norm, *args, **options)
+    dtypes = {p.grad.dtype for p in tensors if p.grad is not None}
+    return Tensor(norm, FLOAT64 if FLOAT64 in dtypes else FLOAT32)
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) -> None:
@@ -32,7 +35,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) ->
     >>> w.grad
     tensor([ 1., -1.])
     """
-    with no_grad():
-        for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.clamp(-clip_value, clip_value)
+    for parameter in tensors_of(parameters):
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad.detach().clamp(-clip_value, clip_value)
