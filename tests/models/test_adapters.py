@@ -218,12 +218,13 @@ def test_dropout_is_in_training_only_and_before_the_correction(tmp_path):
 def test_matrices_with_other_ranks_and_scales_are_patterns(tmp_path):
     model = learned(random_model("llama"), ("W_q",), 2, 0.5)
     learned(model, ("w_2",), 4, 2.0)
+    learned(model, ("W_k",), 2, 3.0)  # the rank of the first, and another scale
     model.encoder.layers[0].self_attn.W_v = lora = nn.LoRA(model.encoder.layers[0].self_attn.W_v, 1)
     lora.B.data = ta.ones(*lora.B.shape)
     right = model.double()(ids_of(2, 5)).numpy()
     model.save_adapter(tmp_path)
     config = settings_of(tmp_path)
-    assert len(config["target_modules"]) == 5
+    assert len(config["target_modules"]) == 7
     assert set(config["rank_pattern"].values()) == {4, 1}
     again = random_model("llama")
     again.load_adapter(tmp_path)

@@ -111,14 +111,14 @@ def test_a_short_run_prints_its_table(example, encoder, tmp_path, monkeypatch, c
 
 def test_the_table_has_the_medians(example):
     runs = {
-        (n, seed): example.Run([n / 100, seed / 10, 0.5], np.zeros(1))
+        (n, seed): example.Run([n / 100, seed**2 / 10, 0.5], np.zeros(1))
         for n in (8, 16)
         for seed in range(3)
     }
     head, words, probe, _ = example.table(runs).splitlines()
     assert head.split()[-2:] == ["8", "16"]
     assert "8.0 % (8.0 - 8.0)       16.0 % (" in words
-    assert "10.0 % (0.0 - 20.0)" in probe
+    assert "10.0 % (0.0 - 40.0)" in probe
 
 
 @pytest.mark.parametrize(
