@@ -109,7 +109,8 @@ class Conversation:
         self.model, self.options, self.dropped = model, {"max_new_tokens": 256} | options, 0
         check_options(**self.options)
         self.messages = checked_messages(messages)
-        self.scores, self.weights = model.next_scores(), list[Any]()
+        self.scores = model.next_scores()
+        self.weights: list[Any] = []  # how old those were that `scores` has read with
         # An error now, if the template refuses them; it may refuse what is no question yet.
         if model.chat_template is None or any(m["role"] != "system" for m in self.messages):
             model.chat_prompt(self.messages)
