@@ -361,3 +361,18 @@ def test_grad_takes_a_list_of_tensors_alone() -> None:
         with pytest.raises(TypeError, match="grad takes a Tensor or a sequence of Tensors, got"):
             ta.grad(outputs, inputs, retain_graph=True)
     assert ta.grad(y, [x])[0].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("counts", [2, [2], [0], [1, 0, 2]])
+def test_how_often_each_column_is_repeated(counts: Any) -> None:
+    values, cotangent = np.arange(6.0).reshape(2, 3), np.random.default_rng(0)
+    expected = np.repeat(values, counts, 1)
+    for repeats in (counts, ta.tensor(counts)):
+        x = ta.tensor(values, requires_grad=True)
+        out = x.repeat_interleave(repeats, 1)
+        np.testing.assert_array_equal(out.numpy(), expected)
+        grad = cotangent.standard_normal(expected.shape)
+        out.backward(ta.tensor(grad))
+        columns = np.repeat(np.arange(3), counts)
+        right = np.stack([grad[:, columns == j].sum(1) for j in range(3)], 1)
+        np.testing.assert_allclose(x.grad.numpy(), right, rtol=1e-12)
