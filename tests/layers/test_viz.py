@@ -88,13 +88,6 @@ def letters_of(figure: Figure, room: float) -> float:
     return min(sizes) * 100 / 72 * min(1.0, room / (100 * figure.get_figwidth()))
 
 
-def test_ticks_of_each_row_stand_beside_all_panels_of_that_row() -> None:
-    rows = [["a", "b"], ["c", "d"]]
-    figure = viz.show_heatmaps(np.zeros((2, 3, 2, 2)), yticks=rows)
-    shown = [[label.get_text() for label in panel.get_yticklabels()] for panel in figure.axes[:6]]
-    assert shown in ([rows[0]] * 3 + [rows[1]] * 3, [rows[0], [], [], rows[1], [], []])
-
-
 def of_five_inches() -> list[Figure]:
     words = ["the", "cat", "sat"] * 3
     layers = [nn.Linear(2, 2)]
