@@ -348,6 +348,12 @@ def test_grad_with_respect_to_an_input_given_twice() -> None:
     equal(first, 3.0)
     equal(second, 3.0)
     assert not np.shares_memory(first.data, second.data)
+    z = leaf(5.0)
+    first, other, second = ta.grad(x * z, [x, z, x])  # another input between them
+    equal(first, 5.0)
+    equal(second, 5.0)
+    equal(other, 2.0)
+    assert not np.shares_memory(first.data, second.data)
 
 
 def test_grad_of_an_output_on_the_way_to_another() -> None:
