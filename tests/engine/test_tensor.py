@@ -49,6 +49,8 @@ def test_creation() -> None:
     equal(ta.arange(2, 11, 3), [2, 5, 8])
     equal(ta.arange(5, 2, -1), [5, 4, 3])
     equal(ta.linspace(0, 1, 5), [0, 0.25, 0.5, 0.75, 1])
+    equal(ta.linspace(3, 1, 1), [3])
+    assert ta.linspace(0, 1, 0).shape == (0,)
     equal(ta.eye(2, 3), np.eye(2, 3))
     x = ta.tensor([[1.0, 2.0]], dtype=ta.float64)
     for made, expected in (
