@@ -319,6 +319,16 @@ def test_short_dtypes(torch, theirs):
     assert_same(by_torch_names(ours, lambda p: p.numpy())["in_proj_weight"], expected)
 
 
+def test_a_layer_that_pytorch_does_not_have_keeps_its_names():
+    """Its attention is PyTorch's; its feed-forward has a third matrix."""
+    layer = nn.EncoderLayer(WIDTH, nn.MultiHeadedAttention(2, WIDTH), nn.SwiGLU(WIDTH, 6))
+    names = interop.torch_names(layer)
+    assert sorted(part for parts in names.values() for part in parts) == sorted(layer.state_dict())
+    assert {name for name, parts in names.items() if parts == [name]} == {
+        name for name in layer.state_dict() if not name.startswith("self_attn.")
+    }
+
+
 # State dicts
 
 

@@ -83,6 +83,17 @@ def test_a_run_learns_writes_and_is_opened(program, capsys, monkeypatch):
     assert len(capsys.readouterr().out.strip("\n")) <= 5
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_dropout_is_in_all_places_of_a_new_model(kind, program):
+    program("text.txt", *TINY, "--kind", kind, "--steps", "1", "--dropout", "0.25")
+    model = ta.models.CausalLM.from_pretrained("runs/language_model")
+    drops = {name: m.p for name, m in model.named_modules() if isinstance(m, ta.nn.Dropout)}
+    # What is dropped inside of a feed-forward is dropped by no published model.
+    inside = "feed_forward.dropout"
+    assert len([name for name in drops if inside not in name]) == 4, drops
+    assert {p for name, p in drops.items() if inside not in name} == {0.25}
+
+
 SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)]
 
 

@@ -255,6 +255,10 @@ def test_gumbel_softmax_samples_the_distribution() -> None:
     assert 0.01 < soft.detach().numpy().max(1).min() < 0.99
     columns = F.gumbel_softmax(ta.tensor(numbers(5, 4, 6)), hard=True, dim=0)
     np.testing.assert_allclose(columns.numpy().sum(0), 1.0, rtol=1e-12)
+    for dim in (0, 1, -1):
+        boxes = F.gumbel_softmax(ta.tensor(numbers(5, 2, 3, 4)), hard=True, dim=dim)
+        assert boxes.shape == (2, 3, 4)
+        np.testing.assert_allclose(boxes.numpy().sum(dim), 1.0, rtol=1e-12)
     hard.backward(ta.tensor(numbers(6, 20_000, 3)))
     assert logits.grad.abs().sum().item() > 0  # the gradient of the soft sample
 

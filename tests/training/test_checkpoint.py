@@ -343,6 +343,20 @@ def entry(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+def test_a_header_names_its_arrays_in_any_order(path):
+    """Programs of others write the names sorted, and the numbers in another order."""
+    from safetensors.numpy import load_file
+
+    numbers = np.arange(5, dtype=np.float32)
+    write_raw(
+        path, {"a": entry("F32", [3], 8, 20), "b": entry("F32", [2], 0, 8)}, numbers.tobytes()
+    )
+    found = ta.load(path)
+    for name, array in load_file(path).items():
+        assert_same(found[name].numpy(), array)
+    assert found["b"].tolist() == [0.0, 1.0]
+
+
 @pytest.mark.parametrize("shape", [[65536], [256, 1, 256], [0, 3], []])
 def test_bfloat16_is_loaded_as_float32(path, shape):
     """All of its numbers: they are the upper halves of float32 ones, so nothing is rounded."""
