@@ -256,13 +256,13 @@ def test_iterators_do_not_share_their_place():
 
 
 def test_padding_of_what_is_no_list_is_refused():
-    for wrong, error in (
-        (5, TypeError),
-        (None, TypeError),
-        ("ab", DtypeError),
-        ({1: 2}, ShapeError),
+    for wrong, error, match in (
+        (5, TypeError, "pad_sequence takes a list, got int"),
+        (None, TypeError, "pad_sequence takes a list, got None"),
+        ("ab", DtypeError, "got <U1"),
+        ({1: 2}, ShapeError, "sequences"),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=match):
             pad_sequence(wrong)
     sequences = (x for x in ([1.0, 2.0], [3.0]))
     assert pad_sequence(sequences, batch_first=True).tolist() == [[1, 2], [3, 0]]
