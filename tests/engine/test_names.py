@@ -188,6 +188,13 @@ def test_topk_of_many_is_the_beginning_of_sort(largest: bool, dim: int) -> None:
         assert found.indices.equal(indices[first]), k
 
 
+def test_multinomial_of_rows_of_very_different_weights() -> None:
+    weights = ta.tensor([[1e300, 1e300], [1e-30, 0.0]], dtype=ta.float64)
+    drawn = weights.multinomial(50, replacement=True).numpy()
+    assert set(drawn[0]) == {0, 1}
+    assert set(drawn[1]) == {0}
+
+
 def test_multinomial_of_one_row_repeats_with_the_seed() -> None:
     weights = ta.tensor([0.2, 0.8], dtype=ta.float16)
     ta.manual_seed(0)
@@ -247,6 +254,9 @@ def test_arguments_that_pytorch_has_too(torch: Any) -> None:
         lambda x, _: x.std(1, correction=0, keepdim=True),
         lambda x, of: x.to(of.float32).prod(1, dtype=of.float64),
         lambda x, of: x.cumsum(2, dtype=of.float64),
+        lambda x, of: of.tensor(2).cumsum(0, dtype=of.float64),
+        lambda x, of: of.einsum("dcab", x),  # the result has its letters in alphabetical order
+        lambda x, of: of.einsum("dcba,b", x, x[0, 0, :, 0]),
         lambda x, of: x[0, 0, 0].gather(0, of.tensor(0)),
         lambda x, of: x[0, 0, 0].gather(0, of.tensor([0])),
     ):
