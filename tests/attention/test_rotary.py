@@ -269,6 +269,22 @@ def test_yarn_has_the_rates_of_its_paper(original: int, more: dict[str, Any]) ->
         assert rates[pair] == pytest.approx(rate * (1 - slowed + slowed / factor), rel=1e-12)
 
 
+def test_the_length_of_yarn() -> None:
+    """As published models give it: two numbers make it only together."""
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    grown = 0.1 * math.log(4.0)
+    both = (1 + 0.7 * grown) / (1 + 0.3 * grown)
+    for more, length in (
+        ({}, 1 + grown),
+        ({"mscale": 0.7}, 1 + grown),
+        ({"mscale_all_dim": 0.3}, 1 + grown),
+        ({"mscale": 0.7, "mscale_all_dim": 0.3}, both),
+        ({"mscale": 0.7, "mscale_all_dim": 0.3, "attention_factor": 1.5}, 1.5),
+    ):
+        found = nn.RotaryEmbedding(8, scaling=scaling | more).length
+        assert found == pytest.approx(length, rel=1e-12)
+
+
 def test_a_yarn_of_less_than_1_keeps_the_length() -> None:
     numbers = {"rope_type": "yarn", "original_max_position_embeddings": 16}
     assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 0.5}).length == 1

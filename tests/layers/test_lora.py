@@ -89,6 +89,7 @@ def test_merged_it_is_a_linear_and_unmerged_what_it_was(dtype):
         layer.merge()
         assert_close(layer(x).numpy(), right, TOLERANCE[dtype])
         assert_close(layer.linear(x).numpy(), right, TOLERANCE[dtype])
+        assert not layer.linear.weight.requires_grad  # an optimizer would change it
     with pytest.raises(RuntimeError, match="would count twice"):
         layer.state_dict()
     layer.double()  # the weight that waits goes along
