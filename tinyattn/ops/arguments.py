@@ -5,7 +5,6 @@ What needs no Tensor stands in `base/checks.py`.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from functools import wraps
@@ -22,7 +21,7 @@ from ..base.checks import (
     require_float,
 )
 from ..engine.autograd import AnyTensor, TensorBase
-from ..engine.rules import OF_SIZES, OTHER_NAMES, rename
+from ..engine.rules import Spec
 from ..errors import ShapeError
 from ..kernels.sums import sum_dtype
 from .types import CudaArray
@@ -33,29 +32,15 @@ ArrayLike: TypeAlias = TensorBase | np.ndarray | CudaArray | Sequence[Any] | int
 
 def of_tensors(function: Function) -> Function:
     """A function that is made of ops: TypeError if its first argument is no Tensor."""
-
-    parameters = inspect.signature(function).parameters
-    known = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    other_names = {other: name for other, name in OTHER_NAMES.items() if name in parameters}
-    is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    sizes = [name for name in OF_SIZES if is_variadic and name not in parameters]
+    spec = Spec(function)
 
     @wraps(function)
     def checked(*arguments: Any, **options: Any) -> Any:
-        if options:
-            rename(function.__name__, options, other_names)
-            if not arguments and "x" in options:
-                arguments = (options.pop("x"),)
-            arguments += tuple(options.pop(name) for name in sizes if name in options)
-            if unknown := options.keys() - known:
-                name = f"{function.__name__}()"
-                raise TypeError(f"{name} got an unexpected argument {min(unknown)!r}")
-        if not arguments:
-            raise TypeError(f"{function.__name__}() misses its argument 'x'")
-        any_tensor(arguments[0], f"{function.__name__}: x")
+        arguments = spec.bind(arguments, options)
+        any_tensor(arguments[0], f"{spec.name}: x")
         return function(*arguments, **options)
 
-    checked.other_names = other_names
+    checked.spec = spec
     return checked
 
 
