@@ -99,7 +99,7 @@ class KernelsOfTheCpu(Kernels):
     """Beside those of formulas: what `where`, sums, products and float16 call."""
 
     OTHERS: ClassVar = {
-        "where": "choice.where",
+        "where": "elementwise.where",
         "sum_large": "sums.sum_large",
         "few_rows_product": "few_rows.few_rows_product",
         "float32_of": "float16.float32_of",

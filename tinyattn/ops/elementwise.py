@@ -175,7 +175,7 @@ def dx(grad, out):
 
 
 @op(floats=True)
-@with_kernels(cpu="exponential.erf", cuda="elementwise.erf")
+@with_kernels(cpu="elementwise.erf", cuda="elementwise.erf")
 def erf(x: AnyTensor) -> AnyTensor:
     """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
     return by_python(math.erf, x)
