@@ -35,7 +35,7 @@ WINGS = {
     "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
     "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
-    "ops": "types arguments arithmetic elementwise activations shapes embedding indexing "
+    "ops": "arguments arithmetic elementwise activations shapes embedding indexing "
     "reductions order products einsum visibility softmax losses normalization dropout sequences "
     "positions attention scaled_dot_product __init__",
     "tensors": "values gradients conversions operators tensor create __init__",
@@ -205,7 +205,7 @@ def test_nothing_looks_for_an_op_below_the_ops() -> None:
     """A kernel or the engine that asks an object for the name of an op would call upwards."""
     upward = []
     for path in MODULES:
-        if place_of(name_of(path)) >= ORDER.index("ops.types"):
+        if place_of(name_of(path)) >= ORDER.index("ops.arguments"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (

@@ -1,6 +1,6 @@
-"""Checks of arguments that are Tensors: of the functions, and of the layers.
+"""What functions and layers take and return: types for type checkers, and checks of Tensors.
 
-What needs no Tensor stands in `base/checks.py`.
+Checks of what needs no Tensor stand in `base/checks.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import wraps
-from typing import Any, TypeAlias
+from types import EllipsisType
+from typing import Any, Generic, NamedTuple, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,10 +25,35 @@ from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.rules import Spec
 from ..errors import ShapeError
 from ..kernels.sums import sum_dtype
-from .types import CudaArray
+
+T = TypeVar("T")
+
+
+class CudaArray(Protocol):
+    """An array of CuPy, or of another library on the GPU."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
 
 # What may stand for integers or booleans: a Tensor, an array, nested lists, a number.
 ArrayLike: TypeAlias = TensorBase | np.ndarray | CudaArray | Sequence[Any] | int
+# The other side of an operator: a Tensor, a number, or an array on the Tensor's device.
+Operand: TypeAlias = TensorBase | float | np.generic | np.ndarray | CudaArray
+Number: TypeAlias = float | int  # a bool is an int
+# Sizes or dimensions: one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`.
+Sizes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+IndexPart: TypeAlias = (
+    SupportsIndex | slice | EllipsisType | list[Any] | np.ndarray | CudaArray | TensorBase | None
+)
+Index: TypeAlias = IndexPart | tuple[IndexPart, ...]
+
+
+class ValuesAndIndices(NamedTuple, Generic[T]):
+    """Values along a dimension, and their places in it: of max, min, sort and topk."""
+
+    values: T
+    indices: T
 
 
 def of_tensors(function: Function) -> Function:

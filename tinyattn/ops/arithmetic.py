@@ -19,7 +19,7 @@ from ..kernels import cpu_kernel, with_kernels
 from ..kernels.compiled import FORMULAS_ONLY
 from ..kernels.range_checks import check_divisor
 from ..kernels.sums import is_large
-from .types import Operand
+from .arguments import Operand
 
 
 @op(promote=True)

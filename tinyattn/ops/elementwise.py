@@ -16,9 +16,8 @@ from ..engine.promotion import in_float32, promoted
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
 from ..kernels.sums import in_c_order
-from .arguments import of_tensors
+from .arguments import Operand, of_tensors
 from .arithmetic import cast, div, eq, ge, le, logical_and, logical_or, mul, where
-from .types import Operand
 
 
 @op(floats=True)

@@ -10,11 +10,10 @@ from typing import Self
 import numpy as np
 
 from ..base.backend import converted, module_of
-from ..base.checks import checked_dtype, names_device
+from ..base.checks import DTypeLike, checked_dtype, names_device
 from ..engine.autograd import wrap
 from ..ops import arithmetic, shapes
 from ..ops.arguments import any_tensor
-from ..ops.types import DTypeLike
 from .gradients import Gradients
 from .values import Values
 

@@ -7,12 +7,12 @@ from typing import Any, overload
 import numpy as np
 
 from ..base.backend import Array, device_of, read_only, to_device
-from ..base.checks import as_array, has_dtype, require_float, require_integers
+from ..base.checks import DTypeLike, as_array, has_dtype, require_float, require_integers
 from ..base.names import UnknownNameError
 from ..engine.autograd import Leaf, TensorBase, array_of
 from ..engine.versions import Version
 from ..errors import GraphError, InPlaceError, ShapeError
-from ..ops.types import DTypeLike, Number
+from ..ops.arguments import Number
 
 
 class ReadOnlyArray(np.ndarray):

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...base.checks import check_size
+from ...base.checks import DTypeLike, check_size
 from ...nn import LayerNorm, Linear, Module, ModuleList, init
 from ...nn.module import copied
-from ...ops.types import DTypeLike
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
