@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, device_of, namespace, to_device
+from ..base.backend import Array, device_of, in_c_order, namespace, to_device
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..engine.promotion import in_float32, promoted
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
-from ..kernels.sums import in_c_order
 from .arguments import Operand, of_tensors
 from .arithmetic import cast, div, eq, ge, le, logical_and, logical_or, mul, where
 

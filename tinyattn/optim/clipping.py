@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import Array, namespace
+from ..base.backend import Array, namespace, quiet
 from ..base.checks import check_number
 from ..engine.autograd import wrap
 from ..engine.promotion import wider_number
@@ -71,7 +70,7 @@ def tensors_of(parameters: Any) -> list[Tensor]:
     return checked_tensors([parameters] if is_one else listed_parameters(parameters))
 
 
-@backend.quiet
+@quiet
 def joint_norm(arrays: list[Array], p: float) -> float:
     """The norm of all elements of these arrays, in float64.
 

@@ -7,8 +7,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import FLOAT16, Array, namespace
+from ..base.backend import FLOAT16, Array, namespace, quietly
 from ..base.checks import check_number, check_size, check_type, listed, type_name
 from ..engine.grad_mode import enable_grad
 from ..engine.versions import Version
@@ -218,7 +217,7 @@ class Optimizer:
         try:
             for i, *_ in updates:
                 self.steps[i] += 1
-            backend.quietly(self.update_all, updates)  # a warning could end it in the middle
+            quietly(self.update_all, updates)  # a warning could end it in the middle
         finally:
             for version in versions:
                 version.end_change()
