@@ -47,20 +47,15 @@ def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
     return array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
 
 
-def wide_mean(array: Array, axis: Any, keepdims: bool = True) -> Array:
-    """The mean in `sum_dtype`, because the sum may overflow. That of nothing is NaN."""
-    total = wide_sum(array, axis, keepdims)
-    return total / (array.size // total.size) if array.size else total * math.nan
-
-
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
     """Sum (or mean) over axes: NumPy's own of a few numbers that it adds in pairs, else added in
     `sum_dtype`."""
     array = in_c_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
-    if mean:
-        total = wide_mean(array, axis, keepdims)
+    if mean:  # of nothing it is NaN; in `sum_dtype`, because the sum may overflow
+        total = wide_sum(array, axis, keepdims)
+        total = total / (array.size // total.size) if array.size else total * math.nan
     elif adds_in_pairs(array, axis) and not is_large(array):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:

@@ -231,15 +231,13 @@ class Optimizer:
             grad = parameter.grad
             if grad is None:
                 continue
-            array, grad_array = writable_parameter(parameter), grad._data
+            array = writable_parameter(parameter)
             if slot is not None and slot.shape != array.shape:
                 raise ShapeError(
                     f"parameter {i} had shape {slot.shape} in its last step and has {array.shape} "
                     f"now: make a new {type(self).__name__} for it"
                 )
-            if grad_array.dtype is not array.dtype:
-                grad_array = grad_array.astype(array.dtype, copy=False)
-            updates.append((i, array, grad_array))
+            updates.append((i, array, grad._data.astype(array.dtype, copy=False)))
         return updates
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
@@ -258,8 +256,6 @@ class Optimizer:
         if arrays is None:
             arrays = self.state[name] = [None] * len(self.steps)
         array = arrays[i]
-        if array is not None and array.dtype is like.dtype:
-            return array
         dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = arrays[i] = namespace(like).zeros(like.shape, dtype)

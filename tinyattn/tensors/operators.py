@@ -257,8 +257,6 @@ class Operators(Conversions):
         return is_number and bool(arithmetic.eq(self, value)._data.any())
 
     def __iter__(self) -> Iterator[Self]:
-        if not self.ndim:
-            raise TypeError("a 0-d tensor cannot be iterated over")
         return (self[i] for i in range(len(self)))
 
 

@@ -139,7 +139,7 @@ class Values(TensorBase):
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise TypeError("a 0-d tensor has no length")
+            raise TypeError("a 0-d tensor has no length, and cannot be iterated over")
         return self.shape[0]
 
     # As text
