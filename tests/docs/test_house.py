@@ -57,7 +57,7 @@ WINGS = {
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions methods autograd testing cuda "
-    "backends.cudnn backends nn.windows nn.functional nn.arguments nn.parameter nn.init "
+    "backends.cudnn backends nn.windows nn.functional nn.parameter nn.init "
     "nn.modules nn.convolution nn.utils.rnn nn.utils nn.recurrent nn.attention nn.transformer nn "
     "optim.factors optim.lr_scheduler optim.optimizer optim utils.data utils einops_backend "
     "__init__ scan",

@@ -320,14 +320,9 @@ def heads_to_rows(x: Any, samples: Samples) -> Any:
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
     (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
-    if groups != v.shape[-2] or not are_groups(heads, groups):
+    if width != key_width or (*of_k, groups) != v.shape[:-1] or not are_groups(heads, groups):
         raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
-            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
-        )
-    if width != key_width or (*of_k,) != v.shape[:-2]:
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
+            "attention: q (R, H, d), k (S, G, d) and v (S, G, e), where G is a divisor of H, got "
             f"{q.shape}, {k.shape} and {v.shape}"
         )
     if not q.dtype == k.dtype == v.dtype:

@@ -16,9 +16,8 @@ from ...nn import LayerNorm, Linear, Module, ModuleList, init
 from ...nn.module import copied
 from ...tensors.tensor import Tensor
 from . import functional as F
-from .arguments import takes
 from .attention import MultiheadAttention
-from .modules import Dropout
+from .modules import Dropout, takes
 
 __all__ = """Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
     TransformerEncoderLayer""".split()  # noqa: SIM905
