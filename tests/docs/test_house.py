@@ -32,7 +32,7 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names backend checks random __init__",
-    "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
+    "kernels": "blas malloc compiled sums threads matmul visibility packing __init__ cpu "
     "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "arguments arithmetic elementwise activations shapes embedding indexing "
@@ -41,7 +41,7 @@ WINGS = {
     "tensors": "values gradients conversions operators tensor create __init__",
     "masks": "",
     "functional": "",
-    "nn": "module containers init activations layers losses position cache attention "
+    "nn": "module containers init functions layers position cache attention "
     "transformer decoder int8 lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",

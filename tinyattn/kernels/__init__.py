@@ -13,8 +13,7 @@ everywhere.
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for
     matmul.py        matrix products, the large ones on several threads
-    sums.py          sums that lose no digits
-    float16.py       float16 as float32
+    sums.py          sums that lose no digits, and float16 as float32
     visibility.py    which keys each query sees, as arrays
     packing.py       rows of padded and of packed samples
     range_checks.py  integers that must lie in a range

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.backend import FLOAT16, Array, in_c_order, quiet
 from . import blas
 from .compiled import FORMULAS_ONLY, cpu_kernel
-from .float16 import float32_of
+from .sums import float32_of
 from .threads import parallel_for
 
 # Rows of a chunk at least: BLAS copies the other operand once for each chunk, and with 64 rows a

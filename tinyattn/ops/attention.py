@@ -20,10 +20,9 @@ from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
-from ..kernels.float16 import float32_of
 from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
-from ..kernels.sums import in_c_order
+from ..kernels.sums import float32_of, in_c_order
 from ..kernels.visibility import Samples, Visibility, check_sizes
 from .arguments import check_same_dtype_and_device, float_tensor
 from .arithmetic import where
