@@ -67,10 +67,9 @@ ORDER = [
     for wing, files in WINGS.items()
     for file in files.split() or [""]
 ]
-# The compiled kernels and those of a GPU are imported when the first array asks for them, and the
-# hints when the text of an error is read.
-WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("kernels", "kernels.gpu")}
-WHEN_NEEDED |= {("base.names", "hints")}
+# The compiled kernels are imported when the first array asks for them, and the hints when the text
+# of an error is read.
+WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("base.names", "hints")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.backend import FLOAT16, Array, namespace, quiet
-from ..kernels import FLOAT32, gpu_kernels, with_kernels
+from ..kernels import FLOAT32, gpu_kernel, with_kernels
 from .optimizer import Optimizer, Parameters, setting
 
 MOMENTS = ("m", "v")
@@ -128,7 +128,7 @@ class Adam(Optimizer):
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
             numbers = self.numbers(first)
             if dtype_of_launch is not None:
-                gpu_kernels().optimizer.adam(numbers, parameters, grads, ms, vs)
+                gpu_kernel("optimizer.adam")(numbers, parameters, grads, ms, vs)
                 continue
             for arrays in zip(ms, vs, parameters, grads, strict=True):
                 adam(*arrays, numbers)

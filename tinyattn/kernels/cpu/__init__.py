@@ -22,11 +22,11 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
 
+from ..compiled import function_of
 from . import compiler, elementwise
 
 compiler.delete_stale_code(elementwise.erf_elements)
@@ -35,8 +35,7 @@ compiler.delete_stale_code(elementwise.erf_elements)
 @cache
 def kernel(name: str) -> Callable[..., Any]:
     """The kernel "file.function" of this folder."""
-    file, _, function = name.partition(".")
-    found = getattr(import_module(f".{file}", __name__), function)
+    found = function_of(__name__, name)
     retried = compiler.retrying(found)
     retried.takes_formula = getattr(found, "takes_formula", False)  # type: ignore[attr-defined]
     return retried
