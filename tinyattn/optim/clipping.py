@@ -15,7 +15,7 @@ from ..engine.promotion import wider_number
 from ..ops.reductions import sum_squares
 from ..ops.shapes import pieces
 from ..tensors.tensor import Tensor
-from .optimizer import checked_tensors, listed_parameters
+from .optimizer import tensors_of
 
 
 def clip_grad_norm_(
@@ -62,12 +62,6 @@ def clip_grad_norm_(
     for grad in grads:
         grad._data = arrays[id(grad._data)]
     return norm
-
-
-def tensors_of(parameters: Any) -> list[Tensor]:
-    """A list of parameters, of which one may come without a list."""
-    is_one = isinstance(parameters, Tensor)
-    return checked_tensors([parameters] if is_one else listed_parameters(parameters))
 
 
 @quiet

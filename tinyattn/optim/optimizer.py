@@ -44,6 +44,12 @@ def checked_tensors(values: list[Any]) -> list[Tensor]:
     return values
 
 
+def tensors_of(parameters: Any) -> list[Tensor]:
+    """A list of parameters, of which one may come without a list."""
+    is_one = isinstance(parameters, Tensor)
+    return checked_tensors([parameters] if is_one else listed_parameters(parameters))
+
+
 def decay_groups(parameters: Any, weight_decay: float) -> list[dict[str, Any]]:
     """Groups for an optimizer: matrices decay, and biases and the weights of norms do not.
 
@@ -132,8 +138,7 @@ class Optimizer:
         """
         if not isinstance(group, dict) or "params" not in group:
             raise TypeError(f"a parameter group is a dict with the key 'params', got {group!r}")
-        params = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
-        tensors = tuple(checked_tensors(listed_parameters(params)))
+        tensors = tuple(tensors_of(group["params"]))
         added = self.checked_group({**self.defaults, **group, "params": tensors})
         for i, parameter in enumerate(tensors):
             if not parameter.is_leaf:
