@@ -94,27 +94,18 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     chunks = max(1, min(MOST_CHUNKS, work // WORK, length // ROWS))
     chunks += chunks % 2 if chunks > 1 else 0  # so that two threads compute as many each
     height = -(-length // chunks)
-    function = multiply_rows if length == len(x) else multiply_columns
-    parallel_for(chunks, work / SPEED[x.itemsize], function, x, y, out, height)
+    parallel_for(chunks, work / SPEED[x.itemsize], multiply_chunks, x, y, out, height)
     return out
 
 
 # The caller's settings of NumPy do not reach other threads: nobody is warned of an inf.
-
-
 @quiet
-def multiply_rows(
+def multiply_chunks(
     x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
 ) -> None:
+    """Some chunks of x @ y, of `height` rows, or columns where there are more columns than rows."""
+    whole, has_rows = slice(None), len(x) >= y.shape[1]
     for chunk in range(first, last):
-        rows = slice(chunk * height, (chunk + 1) * height)
-        np.matmul(x[rows], y, out=out[rows])
-
-
-@quiet
-def multiply_columns(
-    x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
-) -> None:
-    for chunk in range(first, last):
-        columns = slice(chunk * height, (chunk + 1) * height)
-        np.matmul(x, y[:, columns], out=out[:, columns])
+        part = slice(chunk * height, (chunk + 1) * height)
+        rows, columns = (part, whole) if has_rows else (whole, part)
+        np.matmul(x[rows], y[:, columns], out=out[rows, columns])
