@@ -87,19 +87,19 @@ class Kernels:
         place = None if function is None else function.kernels[self.device]
         if place is None:
             raise AttributeError(f"no kernel {name!r} for {self.device}")
-        folder = importlib.import_module(f"tinyattn.kernels.{self.folder}")
-        return or_formula(function.formula, folder.kernel(place))
+        return or_formula(function.formula, self.kernel(place))
 
-    @property
-    def folder(self) -> str:
-        return "cpu" if self.device == "cpu" else "gpu"
+    def kernel(self, place: str) -> Any:
+        if self.device == "cpu":
+            return importlib.import_module("tinyattn.kernels.cpu").kernel(place)
+        return package.gpu_kernel(place)
 
 
 class KernelsOfTheCpu(Kernels):
     """Beside those of formulas: what `where`, sums, products and float16 call."""
 
     OTHERS: ClassVar = {
-        "where": "choice.where",
+        "where": "elementwise.where",
         "sum_large": "sums.sum_large",
         "few_rows_product": "few_rows.few_rows_product",
         "float32_of": "float16.float32_of",
@@ -107,7 +107,7 @@ class KernelsOfTheCpu(Kernels):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.OTHERS:
-            kernel = importlib.import_module("tinyattn.kernels.cpu").kernel(self.OTHERS[name])
+            kernel = self.kernel(self.OTHERS[name])
             return or_formula(np.where, kernel) if name == "where" else kernel
         return super().__getattr__(name)
 

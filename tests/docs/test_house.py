@@ -32,16 +32,16 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names backend checks random __init__",
-    "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
+    "kernels": "blas malloc compiled sums threads matmul visibility packing __init__ cpu "
     "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
-    "ops": "types arguments arithmetic elementwise activations shapes embedding indexing "
+    "ops": "arguments arithmetic elementwise activations shapes embedding indexing "
     "reductions order products einsum visibility softmax losses normalization dropout sequences "
     "positions attention scaled_dot_product __init__",
     "tensors": "values gradients conversions operators tensor create __init__",
     "masks": "",
     "functional": "",
-    "nn": "module containers init activations layers losses position cache attention "
+    "nn": "module containers init functions layers position cache attention "
     "transformer decoder int8 lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
@@ -57,7 +57,7 @@ WINGS = {
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions methods autograd testing cuda "
-    "backends.cudnn backends nn.windows nn.functional nn.arguments nn.parameter nn.init "
+    "backends.cudnn backends nn.windows nn.functional nn.parameter nn.init "
     "nn.modules nn.convolution nn.utils.rnn nn.utils nn.recurrent nn.attention nn.transformer nn "
     "optim.factors optim.lr_scheduler optim.optimizer optim utils.data utils einops_backend "
     "__init__ scan",
@@ -67,10 +67,9 @@ ORDER = [
     for wing, files in WINGS.items()
     for file in files.split() or [""]
 ]
-# The compiled kernels and those of a GPU are imported when the first array asks for them, and the
-# hints when the text of an error is read.
-WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("kernels", "kernels.gpu")}
-WHEN_NEEDED |= {("base.names", "hints")}
+# The compiled kernels are imported when the first array asks for them, and the hints when the text
+# of an error is read.
+WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("base.names", "hints")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -205,7 +204,7 @@ def test_nothing_looks_for_an_op_below_the_ops() -> None:
     """A kernel or the engine that asks an object for the name of an op would call upwards."""
     upward = []
     for path in MODULES:
-        if place_of(name_of(path)) >= ORDER.index("ops.types"):
+        if place_of(name_of(path)) >= ORDER.index("ops.arguments"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (

@@ -116,7 +116,7 @@ REFUSED: dict[str, str] = {
     "[1, 2][b]": "got bool",
     "math.sqrt(x)": "one element", "'%d' % i": "one element", "f'{x:.2f}'": "one element",
     "f'{f:d}'": "Unknown format code 'd'", "f'{f:nonsense}'": "Invalid format|Unknown format",
-    "len(f)": "a 0-d tensor has no length", "list(f)": "a 0-d tensor cannot be iterated over",
+    "len(f)": "a 0-d tensor has no length", "list(f)": "no length, and cannot be iterated over",
     "reversed(f)": "0-d tensor", "[*f]": "cannot be iterated over", "next(x)": "not an iterator",
     "divmod(x, 2)": "unsupported operand", "divmod(2, x)": "unsupported operand",
     "pow(x, 2, 3)": "3 were given", "pow(n, 2, 5)": "3 were given", "x << 1": "unsupported operand",

@@ -47,7 +47,10 @@ FUNCTIONS = {
 
 
 MORE = {"pow": (0,), "remainder": (1,), "matmul": (np.ones(2),), "gather": (0, np.zeros(1, int))}
-MORE |= {"cumsum": (0,), "transpose": (0, 0), "swapaxes": (0, 0)}
+MORE |= {"cumsum": (0,), "transpose": (0, 0), "swapaxes": (0, 0), "masked_fill": (True, 0)}
+OF_TWO = """allclose bmm chunk dot equal multinomial outer repeat_interleave roll split topk
+    unsqueeze"""
+MORE |= dict.fromkeys(OF_TWO.split(), (1,))
 
 
 @pytest.mark.parametrize(

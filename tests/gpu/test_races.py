@@ -13,7 +13,7 @@ from formulas import gpu
 from stand_in.launch import KernelError, Races, RawModule, launches
 from test_cuda_kernels import check_attention, hiding, made, on_device, samples_and_rows, send
 
-from tinyattn.kernels.gpu import check_range
+from tinyattn.kernels.gpu.checks import check_range
 from tinyattn.kernels.gpu.optimizer import adam
 from tinyattn.optim.updates import AdamStep
 

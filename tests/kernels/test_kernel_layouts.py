@@ -34,7 +34,7 @@ from kernel_table import calls_of, results_of
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.kernels import float16
+from tinyattn.kernels import sums
 from tinyattn.kernels.visibility import Visibility, of_padded
 from tinyattn.optim.updates import AdamStep
 
@@ -213,7 +213,7 @@ def test_float16_becomes_float32_bit_by_bit():
         assert np.array_equal(found.view(np.uint32), expected.view(np.uint32))
     assert cpu.float32_of(every.reshape(256, 256).T).flags.f_contiguous
     wide = every.astype(np.float32)
-    assert float16.float32_of(wide) is wide
+    assert sums.float32_of(wide) is wide
 
 
 FLUSHING = """

@@ -144,11 +144,10 @@ def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, smal
             out = matmul.matrix_product(left, right)
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
-            name = "multiply_rows" if n >= m else "multiply_columns"
             chunks = min(n * k * m // (1 << 18), max(n, m) // 20)
             even = chunks + chunks % 2  # so that no thread waits for the last chunk of another
             tasks = min(even, threads.CHUNKS_PER_THREAD * number)
-            assert small_chunks == [(name, tasks)] * (number > 1)
+            assert small_chunks == [("multiply_chunks", tasks)] * (number > 1)
             results.append(out.tobytes())
         assert results[0] == results[1] == results[2]
 
@@ -157,10 +156,19 @@ def test_divided_products_of_inf_warn_in_no_thread(small_chunks):
     x, y = np.full((300, 60), np.inf), np.zeros((60, 200))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("error")
-        for left, right, function in ((x, y, "multiply_rows"), (y.T, x.T, "multiply_columns")):
+        for left, right in ((x, y), (y.T, x.T)):  # by rows, by columns
             small_chunks.clear()
             assert np.isnan(matmul.matrix_product(left, right)).all()
-            assert [name for name, _ in small_chunks] == [function]
+            assert [name for name, _ in small_chunks] == ["multiply_chunks"]
+
+
+@pytest.mark.parametrize(("n", "m"), [(6, 4), (4, 6), (4, 4)])
+def test_a_chunk_is_of_rows_or_of_columns(n, m):
+    """Of the longer side, so that all threads have as much to do."""
+    out, expected = np.zeros((n, m)), np.zeros((n, m))
+    matmul.multiply_chunks(np.ones((n, 3)), np.ones((3, m)), out, 2, 1, 2)
+    (expected if n >= m else expected.T)[2:4] = 3.0
+    assert (out == expected).all()
 
 
 def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(small_chunks):

@@ -224,7 +224,7 @@ def test_kernels_run_where_no_cache_can_be_written(tmp_path):
 ONE_SMALL_KERNEL = """
 import numpy as np
 from tinyattn.kernels import cpu_kernel
-print(cpu_kernel("activation.relu")(np.array([-1.0, 2.0], np.float32)).tolist())
+print(cpu_kernel("elementwise.relu")(np.array([-1.0, 2.0], np.float32)).tolist())
 """
 
 
@@ -310,7 +310,7 @@ def test_two_processes_delete_stale_code_at_once(tmp_path):
         with ThreadPoolExecutor(2) as pool:
             outs = list(pool.map(lambda _: run_python(ONE_SMALL_KERNEL, env=env), range(2)))
         assert outs == ["[0.0, 2.0]\n"] * 2
-    code = ONE_SMALL_KERNEL + "\nfrom tinyattn.kernels.cpu.activation import relu_elements\n"
+    code = ONE_SMALL_KERNEL + "\nfrom tinyattn.kernels.cpu.elementwise import relu_elements\n"
     code += "assert sum(relu_elements.stats.cache_hits.values()) == 1\n"
     run_python(ONE_SMALL_KERNEL, env=env)
     run_python(code, env=env)

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from .backend import Array, converted, device_of, is_array, is_tensor, to_device
 
@@ -422,7 +421,7 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     refuse_foreign(name, arrays)
-    if type(error).__module__ == errors.__name__ or is_of_a_check(error):
+    if type(error).__module__ == ShapeError.__module__ or is_of_a_check(error):
         return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.backend import Array, Function, converted, is_tensor
 from ..base.checks import as_array, cast_exactly, checked_dtype
 from ..errors import DtypeError
-from ..kernels.float16 import float32_of
+from ..kernels.sums import float32_of
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 # The smallest number of full precision, and the largest number.

@@ -51,15 +51,16 @@ def parameters_of(forward: Callable[..., Any]) -> list[tuple[str, inspect.Parame
 
 
 class Spec:
-    """The declaration of one op: its forward, its arguments, its derivative rules."""
+    """The declaration of one op: its forward, its arguments, its derivative rules; or of a function
+    that is made of ops, which has no rules."""
 
     def __init__(
         self,
         forward: Callable[..., Any],
-        promote: bool,
-        floats: bool,
-        saves: bool,
-        differentiable: bool,
+        promote: bool = False,
+        floats: bool = False,
+        saves: bool = False,
+        differentiable: bool = True,
     ) -> None:
         self.name = forward.__name__
         self.again: Any = None  # the op itself, which makes a view again; None for one of a user

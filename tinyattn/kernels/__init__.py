@@ -13,8 +13,7 @@ everywhere.
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for
     matmul.py        matrix products, the large ones on several threads
-    sums.py          sums that lose no digits
-    float16.py       float16 as float32
+    sums.py          sums that lose no digits, and float16 as float32
     visibility.py    which keys each query sees, as arrays
     packing.py       rows of padded and of packed samples
     range_checks.py  integers that must lie in a range
@@ -27,13 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial, wraps
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..base.backend import device_of
-from .compiled import FORMULAS_ONLY
+from .compiled import FORMULAS_ONLY, function_of
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
@@ -42,11 +40,10 @@ Formula = TypeVar("Formula", bound=Callable[..., Any])
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one
 
 
-def gpu_kernels() -> ModuleType:
-    """The module of CUDA kernels; they are compiled when first launched."""
-    from . import gpu
-
-    return gpu
+@cache
+def gpu_kernel(name: str) -> Callable[..., Any]:
+    """The kernel "file.function" of kernels/gpu, which is compiled when first launched."""
+    return function_of(f"{__name__}.gpu", name)
 
 
 def with_kernels(
@@ -65,18 +62,14 @@ def with_kernels(
             takes_formula = getattr(kernel, "takes_formula", False)
             return partial(kernel, formula) if kernel and takes_formula else kernel
 
-        @cache
-        def on_cuda() -> Any:
-            return None if cuda is None else gpu_kernels().kernel(cuda)
-
         @wraps(formula)
         def function(array: Any, *arguments: Any, **options: Any) -> Any:
             kernel = None
             if type(array) is ndarray:
                 if array.dtype is FLOAT32 or array.dtype is FLOAT64:
                     kernel = on_cpu()
-            elif device_of(array) == "cuda" and array.dtype.kind == "f":
-                kernel = on_cuda()
+            elif cuda and device_of(array) == "cuda" and array.dtype.kind == "f":
+                kernel = gpu_kernel(cuda)
             if kernel is not None:
                 out = kernel(array, *arguments, **options)
                 if out is not NotImplemented:

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,12 @@ from . import blas, malloc
 
 # With TINYATTN_JIT=0 formulas compute everything, so that a reader meets nothing else.
 FORMULAS_ONLY = os.environ.get("TINYATTN_JIT", "1") == "0"
+
+
+def function_of(package: str, name: str) -> Any:
+    """The function "file.function" of a package."""
+    file, _, function = name.partition(".")
+    return getattr(import_module(f"{package}.{file}"), function)
 
 
 def cpu_kernel(name: str) -> Callable[..., Any] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.backend import FLOAT16, Array, in_c_order, quiet
 from . import blas
 from .compiled import FORMULAS_ONLY, cpu_kernel
-from .float16 import float32_of
+from .sums import float32_of
 from .threads import parallel_for
 
 # Rows of a chunk at least: BLAS copies the other operand once for each chunk, and with 64 rows a
@@ -48,13 +48,9 @@ def matrix_product(x: Array, y: Array, rounded: bool = True) -> Array:
 
 def float16_product(x: np.ndarray, y: np.ndarray, rounded: bool) -> np.ndarray:
     """x @ y by way of float32. A kernel for few rows reads y in float16, half of the bytes."""
-    x, kernel = float32_of(x), None
-    if x.ndim == y.ndim == 2 and len(x) in LEAST_NUMBERS:
-        kernel = kernel_for_few_rows(x, y)
-    if kernel is None:
-        out = matrix_product(x, float32_of(y))
-    else:
-        out = kernel(x, y.T)
+    x = float32_of(x)
+    kernel = kernel_for_few_rows(x, y) if x.ndim == y.ndim == 2 else None
+    out = matrix_product(x, float32_of(y)) if kernel is None else kernel(x, y.T)
     return out.astype(np.float16) if rounded else out
 
 
@@ -65,10 +61,8 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
     if FORMULAS_ONLY:
         return x @ y
-    if len(x) in LEAST_NUMBERS and have_one_float(x, y):
-        kernel = kernel_for_few_rows(x, y)
-        if kernel is not None:
-            return kernel(x, y.T)
+    if have_one_float(x, y) and (kernel := kernel_for_few_rows(x, y)) is not None:
+        return kernel(x, y.T)
     if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
         return in_c_order(large_product(y.T, x.T).T)
     if x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
@@ -77,8 +71,8 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def kernel_for_few_rows(x: np.ndarray, y: np.ndarray) -> Callable[..., Any] | None:
-    """The kernel for few rows, if y is so large that it is faster than BLAS."""
-    is_large = y.flags.fnc and y.size >= LEAST_NUMBERS[len(x)]
+    """The kernel for few rows, if x has few and y is so large that it is faster than BLAS."""
+    is_large = y.flags.fnc and y.size >= LEAST_NUMBERS.get(len(x), np.inf)
     return cpu_kernel("few_rows.few_rows_product") if is_large and len(y) <= MOST_TERMS else None
 
 
@@ -100,27 +94,18 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     chunks = max(1, min(MOST_CHUNKS, work // WORK, length // ROWS))
     chunks += chunks % 2 if chunks > 1 else 0  # so that two threads compute as many each
     height = -(-length // chunks)
-    function = multiply_rows if length == len(x) else multiply_columns
-    parallel_for(chunks, work / SPEED[x.itemsize], function, x, y, out, height)
+    parallel_for(chunks, work / SPEED[x.itemsize], multiply_chunks, x, y, out, height)
     return out
 
 
 # The caller's settings of NumPy do not reach other threads: nobody is warned of an inf.
-
-
 @quiet
-def multiply_rows(
+def multiply_chunks(
     x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
 ) -> None:
+    """Some chunks of x @ y, of `height` rows, or columns where there are more columns than rows."""
+    whole, has_rows = slice(None), len(x) >= y.shape[1]
     for chunk in range(first, last):
-        rows = slice(chunk * height, (chunk + 1) * height)
-        np.matmul(x[rows], y, out=out[rows])
-
-
-@quiet
-def multiply_columns(
-    x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
-) -> None:
-    for chunk in range(first, last):
-        columns = slice(chunk * height, (chunk + 1) * height)
-        np.matmul(x, y[:, columns], out=out[:, columns])
+        part = slice(chunk * height, (chunk + 1) * height)
+        rows, columns = (part, whole) if has_rows else (whole, part)
+        np.matmul(x[rows], y[:, columns], out=out[rows, columns])

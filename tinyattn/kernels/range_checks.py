@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import Array, namespace
-from . import gpu_kernels
+from . import gpu_kernel
 
 SLOTS = 64  # different errors that can be pending
 NO_NUMBER, LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -38,7 +38,7 @@ def require_range(
     text: the message, with {number} in it.
     """
     if type(numbers) is not np.ndarray:
-        gpu_kernels().check_range(numbers, slot_for(error, text), low, high, also_allowed)
+        gpu_kernel("checks.check_range")(numbers, slot_for(error, text), low, high, also_allowed)
         return
     is_wrong = ((numbers < low) | (numbers >= high)) & (numbers != also_allowed)
     if np.count_nonzero(is_wrong):  # faster than any()

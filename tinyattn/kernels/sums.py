@@ -1,4 +1,4 @@
-"""Sums that do not lose digits, for NumPy and CuPy arrays."""
+"""Sums that do not lose digits, for NumPy and CuPy arrays; and float16 as float32."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
     if dtype == np.float32:
         return np.dtype(np.float64)
     return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype.type)
+
+
+HALVES = 1 << 12  # numbers of float16 from which a kernel is faster than NumPy
+
+
+def float32_of(x: Any) -> Any:
+    """An array of float16 in float32; one of float32 as it is."""
+    if type(x) is np.ndarray and x.dtype == np.float16 and x.size >= HALVES:
+        kernel = cpu_kernel("float16.float32_of")
+        if kernel is not None:
+            return kernel(x)
+    return x.astype(np.float32, copy=False)
 
 
 def adds_in_pairs(array: Array, axis: Any) -> bool:
@@ -47,20 +59,15 @@ def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
     return array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
 
 
-def wide_mean(array: Array, axis: Any, keepdims: bool = True) -> Array:
-    """The mean in `sum_dtype`, because the sum may overflow. That of nothing is NaN."""
-    total = wide_sum(array, axis, keepdims)
-    return total / (array.size // total.size) if array.size else total * math.nan
-
-
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
     """Sum (or mean) over axes: NumPy's own of a few numbers that it adds in pairs, else added in
     `sum_dtype`."""
     array = in_c_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
-    if mean:
-        total = wide_mean(array, axis, keepdims)
+    if mean:  # of nothing it is NaN; in `sum_dtype`, because the sum may overflow
+        total = wide_sum(array, axis, keepdims)
+        total = total / (array.size // total.size) if array.size else total * math.nan
     elif adds_in_pairs(array, axis) and not is_large(array):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:

@@ -15,7 +15,6 @@ from ..base.checks import check_number, check_shapes, check_size, check_type, ch
 from ..engine.autograd import wrap
 from ..errors import CheckpointError
 from ..interop import get, put
-from ..nn import init
 from ..nn.lora import ADAPTED
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
@@ -98,7 +97,7 @@ class Published(nn.Module):
         self.requires_grad_(False)
         own.linears |= linears
         own.loras[name] = {}
-        with init.skipped():
+        with nn.init.skipped():
             for place, (a, b, scale, dropout) in corrections.items():
                 own.loras[name][place] = lora = nn.LoRA(linears[place], len(a), scale, dropout)
                 lora.A, lora.B = a, nn.Parameter(b)

@@ -18,7 +18,6 @@ from .. import nn
 from ..base.backend import is_finite, quietly
 from ..base.checks import check_names, check_shapes, describe
 from ..errors import CheckpointError
-from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load
 from .settings import check_kind, naming, read_json
@@ -226,7 +225,7 @@ def filled(
         check_names(settings, shapes, tensors)
         check_shapes(settings, shapes, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
-    with init.skipped():
+    with nn.init.skipped():
         model = make()
     if dtype != np.float32:
         quietly(model.to, dtype)  # a warning would be about memory without numbers

@@ -4,7 +4,7 @@ module.py       Module, Parameter: how a module finds its parameters, and is sav
 containers.py   ModuleList, ModuleDict, Sequential
 init.py         starting values
 layers.py       Linear, LayerNorm, RMSNorm, Dropout, Embedding
-activations.py  losses.py   the functions of `functional` as modules
+functions.py    activations and losses of `functional` as modules
 position.py     positions: added to the inputs, learned, or rotary
 attention.py    attention, from one scoring function to many heads
 cache.py        keys and values that attention keeps from call to call
@@ -18,13 +18,6 @@ from typing import TYPE_CHECKING, Any
 from .. import functional as functional
 from ..base.names import UnknownNameError
 from . import init as init
-from .activations import GELU as GELU
-from .activations import Identity as Identity
-from .activations import ReLU as ReLU
-from .activations import Sigmoid as Sigmoid
-from .activations import SiLU as SiLU
-from .activations import Softmax as Softmax
-from .activations import Tanh as Tanh
 from .attention import AdditiveAttention as AdditiveAttention
 from .attention import DotProductAttention as DotProductAttention
 from .attention import MultiHeadAttention as MultiHeadAttention
@@ -36,15 +29,22 @@ from .containers import Sequential as Sequential
 from .decoder import Decoder as Decoder
 from .decoder import DecoderLayer as DecoderLayer
 from .decoder import EncoderDecoder as EncoderDecoder
+from .functions import GELU as GELU
+from .functions import CrossEntropyLoss as CrossEntropyLoss
+from .functions import Identity as Identity
+from .functions import KLDivLoss as KLDivLoss
+from .functions import MSELoss as MSELoss
+from .functions import ReLU as ReLU
+from .functions import Sigmoid as Sigmoid
+from .functions import SiLU as SiLU
+from .functions import Softmax as Softmax
+from .functions import Tanh as Tanh
 from .layers import Dropout as Dropout
 from .layers import Embedding as Embedding
 from .layers import LayerNorm as LayerNorm
 from .layers import Linear as Linear
 from .layers import RMSNorm as RMSNorm
 from .lora import LoRA as LoRA
-from .losses import CrossEntropyLoss as CrossEntropyLoss
-from .losses import KLDivLoss as KLDivLoss
-from .losses import MSELoss as MSELoss
 from .module import Module as Module
 from .module import Parameter as Parameter
 from .position import LearnedPositionalEncoding as LearnedPositionalEncoding

@@ -35,8 +35,8 @@ from ..ops.attention import (
 from ..ops.softmax import softmax_of_visible
 from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
-from .activations import Identity
 from .cache import KeyValueCache
+from .functions import Identity
 from .layers import Dropout, Linear
 from .module import Module
 from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_number, check_size, checked_probability, listed
+from ..base.checks import DTypeLike, check_number, check_size, checked_probability, listed
 from ..base.random import NO_DROP, Drop, dropout_seed
 from ..ops.arguments import ArrayLike
 from ..ops.embedding import check_padding_idx
-from ..ops.types import DTypeLike
 from ..tensors.tensor import Tensor
 from . import init
 from .module import Module, Parameter

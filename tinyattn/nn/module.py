@@ -13,9 +13,9 @@ import numpy as np
 
 from ..base import checks
 from ..base.backend import Array, module_of, to_device
+from ..base.checks import DTypeLike
 from ..base.names import UnknownNameError, explain_argument
 from ..errors import CheckpointError, DtypeError, GraphError, ShapeError
-from ..ops.types import DTypeLike
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
 

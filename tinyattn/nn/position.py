@@ -147,18 +147,13 @@ class RotaryEmbedding(Module):
 
 
 # The numbers of each kind of scaling, with their usual values; None for those that must be given.
+BY_PARTS = dict.fromkeys(("factor", "original_max_position_embeddings"))
 SCALINGS: dict[str, dict[str, float | None]] = {
     "default": {},
     "linear": {"factor": None},
-    "llama3": {
-        "factor": None,
-        "low_freq_factor": None,
-        "high_freq_factor": None,
-        "original_max_position_embeddings": None,
-    },
+    "llama3": {**BY_PARTS, "low_freq_factor": None, "high_freq_factor": None},
     "yarn": {
-        "factor": None,
-        "original_max_position_embeddings": None,
+        **BY_PARTS,
         "beta_fast": 32.0,
         "beta_slow": 1.0,
         "attention_factor": 0.0,

@@ -12,10 +12,10 @@ from ..errors import MaskError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
-from .activations import GELU, ReLU
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
+from .functions import GELU, ReLU
 from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module, copied

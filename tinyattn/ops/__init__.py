@@ -25,8 +25,7 @@ and `ta.softmax` are one object. The files, with some of their functions:
     positions.py      rotary positions
     visibility.py     valid_lens, mask, is_causal and window, checked
     attention.py      attention of rows of projections, and its heads
-    arguments.py      what arguments may be, checked
-    types.py          types of arguments that several files need
+    arguments.py      what arguments may be: their types, and checks
 
 For a derivative rule of your own, `tinyattn.ops.softmax` is the op, and not the file of this name:
 `from tinyattn.ops.softmax import softmax_rows` reads the file. Ops take arrays too, and then give

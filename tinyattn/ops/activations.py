@@ -21,7 +21,7 @@ GELU_SCALE = math.sqrt(2 / math.pi)
 
 
 @op
-@with_kernels(cpu="activation.relu", cuda="elementwise.relu")
+@with_kernels(cpu="elementwise.relu", cuda="elementwise.relu")
 def relu(x: AnyTensor) -> AnyTensor:
     """max(x, 0) of each element; the gradient at 0 is 0.
 
@@ -33,13 +33,13 @@ def relu(x: AnyTensor) -> AnyTensor:
 
 
 @relu.vjp("x")
-@with_kernels(cpu="activation.relu_backward", cuda="elementwise.relu_backward")
+@with_kernels(cpu="elementwise.relu_backward", cuda="elementwise.relu_backward")
 def dx(grad, out):
     return where(out <= 0, 0.0, grad)  # a NaN is not <= 0
 
 
 @op(floats=True)
-@with_kernels(cpu="exponential.sigmoid", cuda="elementwise.sigmoid")
+@with_kernels(cpu="elementwise.sigmoid", cuda="elementwise.sigmoid")
 @in_float32
 def sigmoid(x: AnyTensor) -> AnyTensor:
     """1 / (1 + exp(-x)) of each element, computed so that it cannot overflow.
@@ -74,7 +74,7 @@ def silu(x: AnyTensor) -> AnyTensor:
 
 
 @silu.vjp("x")
-@with_kernels(cpu="exponential.silu_backward", cuda="elementwise.silu_backward")
+@with_kernels(cpu="elementwise.silu_backward", cuda="elementwise.silu_backward")
 @in_float32
 def dx(grad, x):
     part = sigmoid(x)
@@ -124,20 +124,20 @@ def dx(grad, x, approximate):
     return backward(grad, x)
 
 
-@with_kernels(cpu="activation.gelu", cuda="elementwise.gelu")
+@with_kernels(cpu="elementwise.gelu", cuda="elementwise.gelu")
 @in_float32
 def gelu_exact(x: Any) -> Any:
     return x * normal_cdf(x)
 
 
-@with_kernels(cpu="activation.gelu_backward", cuda="elementwise.gelu_backward")
+@with_kernels(cpu="elementwise.gelu_backward", cuda="elementwise.gelu_backward")
 @in_float32
 def gelu_exact_backward(grad: Any, x: Any) -> Any:
     phi = exp(x * x * -0.5) * INV_SQRT_2PI  # the slope of Phi
     return grad * (normal_cdf(x) + x * phi)
 
 
-@with_kernels(cpu="activation.normal_cdf")
+@with_kernels(cpu="elementwise.normal_cdf")
 def normal_cdf(x: Any) -> Any:
     """Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi."""
     if is_tensor(x):
@@ -145,7 +145,7 @@ def normal_cdf(x: Any) -> Any:
     return by_python(lambda number: 0.5 * math.erfc(-SQRT_HALF * number), x)
 
 
-@with_kernels(cpu="activation.gelu_tanh", cuda="elementwise.gelu_tanh")
+@with_kernels(cpu="elementwise.gelu_tanh", cuda="elementwise.gelu_tanh")
 @in_float32
 def gelu_tanh(x: Any) -> Any:
     """x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3).
@@ -155,7 +155,7 @@ def gelu_tanh(x: Any) -> Any:
     return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
 
 
-@with_kernels(cpu="activation.gelu_tanh_backward", cuda="elementwise.gelu_tanh_backward")
+@with_kernels(cpu="elementwise.gelu_tanh_backward", cuda="elementwise.gelu_tanh_backward")
 @in_float32
 def gelu_tanh_backward(grad: Any, x: Any) -> Any:
     part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))

@@ -1,15 +1,15 @@
-"""Checks of arguments that are Tensors: of the functions, and of the layers.
+"""What functions and layers take and return: types for type checkers, and checks of Tensors.
 
-What needs no Tensor stands in `base/checks.py`.
+Checks of what needs no Tensor stand in `base/checks.py`.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from functools import wraps
-from typing import Any, TypeAlias
+from types import EllipsisType
+from typing import Any, Generic, NamedTuple, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,40 +22,51 @@ from ..base.checks import (
     require_float,
 )
 from ..engine.autograd import AnyTensor, TensorBase
-from ..engine.rules import OF_SIZES, OTHER_NAMES, rename
+from ..engine.rules import Spec
 from ..errors import ShapeError
 from ..kernels.sums import sum_dtype
-from .types import CudaArray
+
+T = TypeVar("T")
+
+
+class CudaArray(Protocol):
+    """An array of CuPy, or of another library on the GPU."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
 
 # What may stand for integers or booleans: a Tensor, an array, nested lists, a number.
 ArrayLike: TypeAlias = TensorBase | np.ndarray | CudaArray | Sequence[Any] | int
+# The other side of an operator: a Tensor, a number, or an array on the Tensor's device.
+Operand: TypeAlias = TensorBase | float | np.generic | np.ndarray | CudaArray
+Number: TypeAlias = float | int  # a bool is an int
+# Sizes or dimensions: one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`.
+Sizes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+IndexPart: TypeAlias = (
+    SupportsIndex | slice | EllipsisType | list[Any] | np.ndarray | CudaArray | TensorBase | None
+)
+Index: TypeAlias = IndexPart | tuple[IndexPart, ...]
+
+
+class ValuesAndIndices(NamedTuple, Generic[T]):
+    """Values along a dimension, and their places in it: of max, min, sort and topk."""
+
+    values: T
+    indices: T
 
 
 def of_tensors(function: Function) -> Function:
     """A function that is made of ops: TypeError if its first argument is no Tensor."""
-
-    parameters = inspect.signature(function).parameters
-    known = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    other_names = {other: name for other, name in OTHER_NAMES.items() if name in parameters}
-    is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    sizes = [name for name in OF_SIZES if is_variadic and name not in parameters]
+    spec = Spec(function)
 
     @wraps(function)
     def checked(*arguments: Any, **options: Any) -> Any:
-        if options:
-            rename(function.__name__, options, other_names)
-            if not arguments and "x" in options:
-                arguments = (options.pop("x"),)
-            arguments += tuple(options.pop(name) for name in sizes if name in options)
-            if unknown := options.keys() - known:
-                name = f"{function.__name__}()"
-                raise TypeError(f"{name} got an unexpected argument {min(unknown)!r}")
-        if not arguments:
-            raise TypeError(f"{function.__name__}() misses its argument 'x'")
-        any_tensor(arguments[0], f"{function.__name__}: x")
+        arguments = spec.bind(arguments, options)
+        any_tensor(arguments[0], f"{spec.name}: x")
         return function(*arguments, **options)
 
-    checked.other_names = other_names
+    checked.spec = spec
     return checked
 
 

@@ -19,7 +19,7 @@ from ..kernels import cpu_kernel, with_kernels
 from ..kernels.compiled import FORMULAS_ONLY
 from ..kernels.range_checks import check_divisor
 from ..kernels.sums import is_large
-from .types import Operand
+from .arguments import Operand
 
 
 @op(promote=True)
@@ -196,7 +196,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         condition = as_array(condition, None, device_of(x if is_array(x) else y))
     if condition.dtype != np.bool_:
         condition = condition != 0
-    kernel = cpu_kernel("choice.where") if is_large(condition) and not FORMULAS_ONLY else None
+    kernel = cpu_kernel("elementwise.where") if is_large(condition) and not FORMULAS_ONLY else None
     out = NotImplemented if kernel is None else kernel(condition, x, y)
     out = namespace(condition).where(condition, x, y) if out is NotImplemented else out
     return promoted(out, (x, y))

@@ -20,10 +20,9 @@ from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
-from ..kernels.float16 import float32_of
 from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
-from ..kernels.sums import in_c_order
+from ..kernels.sums import float32_of, in_c_order
 from ..kernels.visibility import Samples, Visibility, check_sizes
 from .arguments import check_same_dtype_and_device, float_tensor
 from .arithmetic import where
@@ -299,8 +298,7 @@ def in_heads(x: Any, heads: int) -> Any:
     if x.ndim == 4:
         x = x.swapaxes(1, 2)
         return x if device_of(x) == "cuda" else x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-    if not heads or x.shape[-1] % heads:
-        check_heads(x.shape[-1], heads)  # raises the error
+    check_heads(x.shape[-1], heads)
     return x.reshape(math.prod(x.shape[:-1]), heads, x.shape[-1] // heads)
 
 
@@ -329,14 +327,10 @@ def heads_to_rows(x: Any, samples: Samples) -> Any:
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
     (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
-    if groups != v.shape[-2] or not (heads == groups or are_groups(heads, groups)):
+    are_shared = heads == groups or are_groups(heads, groups)
+    if width != key_width or (*of_k, groups) != v.shape[:-1] or not are_shared:
         raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
-            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
-        )
-    if width != key_width or (*of_k,) != v.shape[:-2]:
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
+            "attention: q (R, H, d), k (S, G, d) and v (S, G, e), where G is a divisor of H, got "
             f"{q.shape}, {k.shape} and {v.shape}"
         )
     if not q.dtype == k.dtype == v.dtype:

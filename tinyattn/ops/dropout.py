@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base import random
 from ..base.backend import Array, namespace
 from ..base.checks import checked_probability
-from ..base.random import drop_threshold
+from ..base.random import drop_threshold, dropout_seed
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import with_kernels
@@ -35,7 +34,7 @@ def dropout(x: AnyTensor, p: float = 0.5, training: bool = True) -> AnyTensor:
     checked_probability(p)
     if not training or p == 0:
         return x
-    return drop(x, p, random.dropout_seed())
+    return drop(x, p, dropout_seed())
 
 
 @op

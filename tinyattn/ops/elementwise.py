@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, device_of, namespace, to_device
+from ..base.backend import Array, device_of, in_c_order, namespace, to_device
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..engine.promotion import in_float32, promoted
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
-from ..kernels.sums import in_c_order
-from .arguments import of_tensors
+from .arguments import Operand, of_tensors
 from .arithmetic import cast, div, eq, ge, le, logical_and, logical_or, mul, where
-from .types import Operand
 
 
 @op(floats=True)
@@ -175,7 +173,7 @@ def dx(grad, out):
 
 
 @op(floats=True)
-@with_kernels(cpu="exponential.erf", cuda="elementwise.erf")
+@with_kernels(cpu="elementwise.erf", cuda="elementwise.erf")
 def erf(x: AnyTensor) -> AnyTensor:
     """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
     return by_python(math.erf, x)

@@ -16,12 +16,11 @@ from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import dimensions_indexed, index_for, require_range
 from ..kernels.sums import sum_dtype
-from .arguments import of_tensors
+from .arguments import Sizes, of_tensors
 from .arithmetic import where
 from .elementwise import masked_fill
 from .embedding import add_rows
 from .shapes import permute, pieces
-from .types import Sizes
 
 
 @op

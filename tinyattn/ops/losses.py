@@ -134,7 +134,7 @@ def dlogits(grad, logits, target, ignore_index, saved):
     return losses_of_rows_backward(grad, logits, array_of(target), ignore_index, saved)
 
 
-@with_kernels(cpu="cross_entropy.cross_entropy", cuda="softmax.cross_entropy")
+@with_kernels(cpu="softmax.cross_entropy", cuda="softmax.cross_entropy")
 @quiet
 def losses_of_rows(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
     """The loss of each row (N,); and its maximum and log(sum(exp(row - maximum))), (2, N).
@@ -153,7 +153,7 @@ def losses_of_rows(logits: Array, target: Array, ignore_index: int) -> tuple[Arr
     return losses.astype(logits.dtype), xp.stack([top, log_total])
 
 
-@with_kernels(cpu="cross_entropy.cross_entropy_backward", cuda="softmax.cross_entropy_backward")
+@with_kernels(cpu="softmax.cross_entropy_backward", cuda="softmax.cross_entropy_backward")
 def losses_of_rows_backward(
     grad: Any, logits: Any, target: Array, ignore_index: int, log_sums: Array | None
 ) -> Any:

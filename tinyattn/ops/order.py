@@ -8,15 +8,15 @@ import numpy as np
 
 from ..base import checks, random
 from ..base.backend import namespace, quietly, to_device
+from ..base.checks import Dims
 from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from .arguments import any_tensor, of_tensors
+from .arguments import ValuesAndIndices, any_tensor, of_tensors
 from .arithmetic import cast, div, eq, maximum, minimum, where
 from .indexing import gather, split
 from .reductions import sum, with_ones
 from .shapes import squeeze
-from .types import Dims, ValuesAndIndices
 
 # Extremes
 

@@ -6,13 +6,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..base.backend import Array, on_device_of, read_only, to_device
+from ..base.backend import Array, in_c_order, on_device_of, read_only, to_device
 from ..base.checks import check_broadcast, check_number, require_integers
 from ..engine.autograd import AnyTensor, array_of
 from ..engine.op import op
 from ..errors import ShapeError
 from ..kernels.range_checks import require_range
-from ..kernels.sums import in_c_order
 from .arguments import ArrayLike, array_like, float_tensor
 from .shapes import reshape, swapaxes
 

@@ -13,10 +13,9 @@ from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
 from ..kernels.matmul import matrix_product
 from ..kernels.sums import sum_dtype
-from .arguments import any_tensor, of_tensors
+from .arguments import Operand, any_tensor, of_tensors
 from .arithmetic import mul
 from .shapes import expand, transpose, unsqueeze
-from .types import Operand
 
 # Rules run on arrays or on Tensors. Arrays go to BLAS without a copy, because it takes transposed
 # matrices; Tensors go through ops, because these are recorded.

@@ -16,8 +16,7 @@ from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DeviceError, ShapeError
 from ..kernels import sums
-from .arguments import ArrayLike, any_tensor, array_like, of_tensors
-from .types import Sizes
+from .arguments import ArrayLike, Sizes, any_tensor, array_like, of_tensors
 
 # Another shape
 

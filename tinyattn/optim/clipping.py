@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import Array, namespace
+from ..base.backend import Array, namespace, quiet
 from ..base.checks import check_number
 from ..engine.autograd import wrap
 from ..engine.promotion import wider_number
 from ..ops.reductions import sum_squares
 from ..ops.shapes import pieces
 from ..tensors.tensor import Tensor
-from .optimizer import checked_tensors, listed_parameters
+from .optimizer import tensors_of
 
 
 def clip_grad_norm_(
@@ -65,13 +64,7 @@ def clip_grad_norm_(
     return norm
 
 
-def tensors_of(parameters: Any) -> list[Tensor]:
-    """A list of parameters, of which one may come without a list."""
-    is_one = isinstance(parameters, Tensor)
-    return checked_tensors([parameters] if is_one else listed_parameters(parameters))
-
-
-@backend.quiet
+@quiet
 def joint_norm(arrays: list[Array], p: float) -> float:
     """The norm of all elements of these arrays, in float64.
 

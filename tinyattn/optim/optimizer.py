@@ -7,8 +7,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ..base import backend
-from ..base.backend import FLOAT16, Array, namespace
+from ..base.backend import FLOAT16, Array, namespace, quietly
 from ..base.checks import check_number, check_size, check_type, listed, type_name
 from ..engine.grad_mode import enable_grad
 from ..engine.versions import Version
@@ -43,6 +42,12 @@ def checked_tensors(values: list[Any]) -> list[Tensor]:
     for i, value in enumerate(values):
         check_type(f"parameter {i} must be a Tensor", value, Tensor)
     return values
+
+
+def tensors_of(parameters: Any) -> list[Tensor]:
+    """A list of parameters, of which one may come without a list."""
+    is_one = isinstance(parameters, Tensor)
+    return checked_tensors([parameters] if is_one else listed_parameters(parameters))
 
 
 def decay_groups(parameters: Any, weight_decay: float) -> list[dict[str, Any]]:
@@ -133,8 +138,7 @@ class Optimizer:
         """
         if not isinstance(group, dict) or "params" not in group:
             raise TypeError(f"a parameter group is a dict with the key 'params', got {group!r}")
-        params = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
-        tensors = tuple(checked_tensors(listed_parameters(params)))
+        tensors = tuple(tensors_of(group["params"]))
         added = self.checked_group({**self.defaults, **group, "params": tensors})
         for i, parameter in enumerate(tensors):
             if not parameter.is_leaf:
@@ -218,7 +222,7 @@ class Optimizer:
         try:
             for i, *_ in updates:
                 self.steps[i] += 1
-            backend.quietly(self.update_all, updates)  # a warning could end it in the middle
+            quietly(self.update_all, updates)  # a warning could end it in the middle
         finally:
             for version in versions:
                 version.end_change()
@@ -232,15 +236,13 @@ class Optimizer:
             grad = parameter.grad
             if grad is None:
                 continue
-            array, grad_array = writable_parameter(parameter), grad._data
+            array = writable_parameter(parameter)
             if slot is not None and slot.shape != array.shape:
                 raise ShapeError(
                     f"parameter {i} had shape {slot.shape} in its last step and has {array.shape} "
                     f"now: make a new {type(self).__name__} for it"
                 )
-            if grad_array.dtype is not array.dtype:
-                grad_array = grad_array.astype(array.dtype, copy=False)
-            updates.append((i, array, grad_array))
+            updates.append((i, array, grad._data.astype(array.dtype, copy=False)))
         return updates
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
@@ -259,8 +261,6 @@ class Optimizer:
         if arrays is None:
             arrays = self.state[name] = [None] * len(self.steps)
         array = arrays[i]
-        if array is not None and array.dtype is like.dtype:
-            return array
         dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = arrays[i] = namespace(like).zeros(like.shape, dtype)

@@ -13,8 +13,7 @@ from .optimizer import Optimizer
 
 
 def checked_optimizer(optimizer: Any) -> Optimizer:
-    check_type("a schedule takes an optimizer", optimizer, Optimizer)
-    return optimizer
+    return check_type("a schedule takes an optimizer", optimizer, Optimizer)
 
 
 def first_rates(optimizer: Optimizer) -> list[float]:

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import kernels
 from ..base.backend import FLOAT16, Array, namespace, quiet
-from ..kernels import FLOAT32, with_kernels
+from ..kernels import FLOAT32, gpu_kernel, with_kernels
 from .optimizer import Optimizer, Parameters, setting
 
 MOMENTS = ("m", "v")
@@ -129,7 +128,7 @@ class Adam(Optimizer):
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
             numbers = self.numbers(first)
             if dtype_of_launch is not None:
-                kernels.gpu_kernels().optimizer.adam(numbers, parameters, grads, ms, vs)
+                gpu_kernel("optimizer.adam")(numbers, parameters, grads, ms, vs)
                 continue
             for arrays in zip(ms, vs, parameters, grads, strict=True):
                 adam(*arrays, numbers)

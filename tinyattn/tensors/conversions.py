@@ -9,12 +9,11 @@ from typing import Self
 
 import numpy as np
 
-from ..base.backend import converted, module_of
-from ..base.checks import checked_dtype, names_device
+from ..base.backend import converted
+from ..base.checks import DTypeLike, checked_dtype, names_device
 from ..engine.autograd import wrap
 from ..ops import arithmetic, shapes
 from ..ops.arguments import any_tensor
-from ..ops.types import DTypeLike
 from .gradients import Gradients
 from .values import Values
 
@@ -47,7 +46,6 @@ class Conversions(Gradients):
             else:
                 result = wrap(converted(result._data, target))
         if device is not None and device != self.device:
-            module_of(device)  # raises DeviceError
             result = shapes.transfer(result, device)
         return result
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..base import checks, random
 from ..base.backend import Array, module_of, namespace, to_device
+from ..base.checks import DTypeLike
 from ..engine.autograd import array_of, wrap
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
-from ..ops.arguments import ArrayLike, any_tensor, array_like
-from ..ops.types import DTypeLike, Sizes
+from ..ops.arguments import ArrayLike, Sizes, any_tensor, array_like
 from .tensor import Tensor
 
 CUDA = 2  # DLPack's number of the device

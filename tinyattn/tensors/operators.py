@@ -23,8 +23,8 @@ from ..engine.versions import UNREACHED, remade, sharing, views_between
 from ..errors import DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
+from ..ops.arguments import Index, Operand
 from ..ops.indexing import numbers_first, without_leading_ones
-from ..ops.types import Index, Operand
 from .conversions import Conversions
 from .values import Values
 
@@ -257,8 +257,6 @@ class Operators(Conversions):
         return is_number and bool(arithmetic.eq(self, value)._data.any())
 
     def __iter__(self) -> Iterator[Self]:
-        if not self.ndim:
-            raise TypeError("a 0-d tensor cannot be iterated over")
         return (self[i] for i in range(len(self)))
 
 

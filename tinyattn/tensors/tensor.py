@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from ..base.backend import register_tensor
-from ..base.checks import as_array
+from ..base.checks import DTypeLike, as_array
 from ..base.names import UnknownNameError
 from ..engine.autograd import TensorBase, array_of
 from ..engine.op import Op, Options
@@ -34,7 +34,6 @@ from ..ops import (
     shapes,
 )
 from ..ops.softmax import log_softmax, logsumexp, softmax
-from ..ops.types import DTypeLike
 from .operators import Operators
 
 

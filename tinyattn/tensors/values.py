@@ -7,12 +7,12 @@ from typing import Any, overload
 import numpy as np
 
 from ..base.backend import Array, device_of, read_only, to_device
-from ..base.checks import as_array, has_dtype, require_float, require_integers
+from ..base.checks import DTypeLike, as_array, has_dtype, require_float, require_integers
 from ..base.names import UnknownNameError
 from ..engine.autograd import Leaf, TensorBase, array_of
 from ..engine.versions import Version
 from ..errors import GraphError, InPlaceError, ShapeError
-from ..ops.types import DTypeLike, Number
+from ..ops.arguments import Number
 
 
 class ReadOnlyArray(np.ndarray):
@@ -139,7 +139,7 @@ class Values(TensorBase):
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise TypeError("a 0-d tensor has no length")
+            raise TypeError("a 0-d tensor has no length, and cannot be iterated over")
         return self.shape[0]
 
     # As text

@@ -234,17 +234,17 @@ ROWS: list[OpRow] = [
             error(
                 lambda: over_rows(t(2, 1, 2), t(2, 2, 2), t(2, 2, 2)),
                 ValueError,
-                r"one number of heads .*\(2, 1, 2\), \(2, 2, 2\)",
+                r"G is a divisor of H, .*\(2, 1, 2\), \(2, 2, 2\)",
             ),
             error(
                 lambda: over_rows(t(2, 1, 3), t(2, 1, 2), t(2, 1, 2)),
                 ValueError,
-                r"agree in width.*\(2, 1, 3\), \(2, 1, 2\)",
+                r"\(R, H, d\), k \(S, G, d\).*\(2, 1, 3\), \(2, 1, 2\)",
             ),
             error(
                 lambda: over_rows(t(2, 1, 2), t(2, 1, 2), t(3, 1, 2)),
                 ValueError,
-                r"values in number.*\(3, 1, 2\)",
+                r"v \(S, G, e\).*\(3, 1, 2\)",
             ),
             error(
                 lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((2, 3), (2, 2))),

@@ -6,12 +6,9 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
 
     tiled_attention.py   attention, one block of queries after another
     attention_blocks.py  the steps for one block
-    softmax.py           softmax over visible keys, and log_softmax
-    cross_entropy.py     cross-entropy of rows of logits
+    softmax.py           softmax over visible keys, its logarithm, and cross-entropy
     layer_norm.py        layer normalization and RMSNorm
-    activation.py        activations, such as relu and gelu
-    exponential.py       functions made of exp: sigmoid, the slope of silu, erf
-    choice.py            where
+    elementwise.py       activations, such as relu and gelu, erf, and where
     dropout.py           dropout by a hash
     sums.py              sums over rows: a bias, an embedding; squares
     few_rows.py          products of few rows with a large matrix
@@ -25,21 +22,20 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
 
-from . import compiler, exponential
+from ..compiled import function_of
+from . import compiler, elementwise
 
-compiler.delete_stale_code(exponential.erf_elements)
+compiler.delete_stale_code(elementwise.erf_elements)
 
 
 @cache
 def kernel(name: str) -> Callable[..., Any]:
     """The kernel "file.function" of this folder."""
-    file, _, function = name.partition(".")
-    found = getattr(import_module(f".{file}", __name__), function)
+    found = function_of(__name__, name)
     retried = compiler.retrying(found)
     retried.takes_formula = getattr(found, "takes_formula", False)  # type: ignore[attr-defined]
     return retried

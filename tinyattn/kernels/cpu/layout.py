@@ -16,11 +16,9 @@ from ..threads import parallel_for
 
 def as_input(array: np.ndarray) -> np.ndarray:
     """In C order, of native bytes, read-only; copied only if it has to be."""
-    flags, native = array.flags, array.dtype.isnative
-    if flags.carray and native:  # in C order, aligned and writeable, as most are
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
         array = array.view()
-    elif flags.c_contiguous and flags.aligned and native:
-        return array
     else:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     # By position, though NumPy's types want `write=`, which costs as much as the call itself.

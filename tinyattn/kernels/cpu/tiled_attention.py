@@ -291,6 +291,5 @@ def backward(
         _, saved = forward(inputs, visibility, scale, drop, attention_heads)
     results = (NONE, saved, Gradients(as_input(grad), dq, dk, dv, dbias))
     run(attention_heads, inputs, visibility, scale, drop, results, 5)
-    if groups < heads:  # the gradient of a key is the sum over the heads that share it
-        dk, dv = (sum_heads(x, groups) for x in (dk, dv))
+    dk, dv = (sum_heads(x, groups) for x in (dk, dv))  # over the heads that share a key
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))

@@ -16,18 +16,3 @@ kernel, chooses how many threads work on what, and launches. It never waits for 
     launch.py        how a kernel is compiled, and gets its arguments
     common.cu        functions that all kernels use
 """
-
-from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from typing import Any
-
-from . import optimizer as optimizer
-from .checks import check_range as check_range
-
-
-@cache
-def kernel(name: str) -> Callable[..., Any]:
-    """The kernel "file.function" of this folder."""
-    file, _, function = name.partition(".")
-    return getattr(import_module(f".{file}", __name__), function)

@@ -1,9 +1,9 @@
 """The names of tinyattn.nn, and PyTorch's further modules.
 
 functional.py init.py utils/   the functions of `F`, starting values, gradients of whole models
-arguments.py                   constructors with many arguments
 parameter.py                   Parameter, also before its size is known
-modules.py                     activations, losses, Embedding, lazy layers, lists of parameters
+modules.py                     constructors with many arguments; activations, losses, Embedding,
+                               lazy layers, lists of parameters
 convolution.py windows.py      convolutions, pooling, batch norm
 recurrent.py                   RNN, LSTM and GRU, and their cells
 attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks

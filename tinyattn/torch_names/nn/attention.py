@@ -18,7 +18,7 @@ from ...ops.attention import attention, attention_output, attention_weights, def
 from ...ops.visibility import visibility_of
 from ...tensors.tensor import Tensor
 from . import functional as F
-from .arguments import takes
+from .modules import takes
 
 __all__ = ["MultiheadAttention"]
 

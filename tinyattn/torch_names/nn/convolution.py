@@ -12,9 +12,8 @@ from ...ops.arguments import float_tensor
 from ...tensors.create import ones, tensor, zeros
 from ...tensors.tensor import Tensor
 from . import windows
-from .arguments import takes
 from .functional import batch_norm
-from .modules import module_of
+from .modules import module_of, takes
 
 __all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d
     Conv2d MaxPool1d MaxPool2d""".split()  # noqa: SIM905

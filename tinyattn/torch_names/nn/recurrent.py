@@ -22,7 +22,7 @@ from ...ops.shapes import cat, stack
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
-from .arguments import takes
+from .modules import takes
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell"]
 SIZES = "input_size, hidden_size, num_layers=1"

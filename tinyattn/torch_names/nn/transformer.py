@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base.checks import check_size
+from ...base.checks import DTypeLike, check_size
 from ...nn import LayerNorm, Linear, Module, ModuleList, init
 from ...nn.module import copied
-from ...ops.types import DTypeLike
 from ...tensors.tensor import Tensor
 from . import functional as F
-from .arguments import takes
 from .attention import MultiheadAttention
-from .modules import Dropout
+from .modules import Dropout, takes
 
 __all__ = """Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
     TransformerEncoderLayer""".split()  # noqa: SIM905

@@ -9,7 +9,7 @@ from typing import Any
 
 from .... import optim
 from ....kernels import FLOAT32, FLOAT64
-from ....optim.clipping import tensors_of
+from ....optim.optimizer import tensors_of
 from ....tensors.tensor import Tensor
 from . import rnn
 
