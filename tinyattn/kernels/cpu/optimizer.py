@@ -12,6 +12,9 @@ from ..threads import parallel_for
 from .compiler import jit, retrying
 from .layout import as_input
 
+# parallel_for divides fewer numbers among no threads, and takes 2 microseconds to find that out.
+SMALL = 1 << 16
+
 
 @retrying  # each chunk alone: a second try of all would move the finished ones again
 @jit
@@ -49,6 +52,11 @@ def adam(
         return NotImplemented
     # Numba would compile once more for a read-only gradient, which is of another type to it.
     grad = grad if grad.flags.carray else grad.copy(order="C")
-    flat = [array.reshape(-1) for array in (parameter, grad, m, v)]
-    parallel_for(size, 0.6 * size, adam_elements, *flat, step_numbers(numbers, dtype))
+    flat = parameter, grad, m, v
+    if parameter.ndim != 1:
+        flat = parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1)
+    if size < SMALL:
+        adam_elements(*flat, step_numbers(numbers, dtype), 0, size)
+    else:
+        parallel_for(size, 0.6 * size, adam_elements, *flat, step_numbers(numbers, dtype))
     return None
