@@ -29,12 +29,10 @@ def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
     x, index = numbers_first(x, index)
     part = x[index_for(x, index)]
-    return element(x, index) if isinstance(part, np.generic) else part
-
-
-def element(x: Array, index: Any) -> Array:
-    """A single number as a view. NumPy copies it, unless ... stands behind the index."""
-    return x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    if isinstance(part, np.generic):  # a copy; NumPy gives a view if ... stands behind the index
+        part = x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    # NumPy puts x[:, rows] into memory in another order, in which `view` could not show it.
+    return part if backend.owner_of(part) is backend.owner_of(x) else backend.in_c_order(part)
 
 
 @getitem.vjp("x")
