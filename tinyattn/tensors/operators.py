@@ -352,7 +352,7 @@ def check_writable(tensor: Any) -> None:
         members = [*sharing(tensor)] or [tensor]
         if any(member.requires_grad for member in members):
             raise InPlaceError(
-                "this tensor was computed by a recorded operation, or is a view of one that was, so "
-                "a graph may need its values: under ta.no_grad() write x = x + y, or change a clone()"
+                "this tensor was computed by a recorded operation, or is a view of one that was: a "
+                "graph may need it, so under ta.no_grad() write x = x + y, or change a clone()"
             )
         give_all(members[0], wrap(members[0]._data.copy()))
