@@ -74,7 +74,7 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
     """x to the power y, element by element."""
     if "cuda" in (device_of(x), device_of(y)):
         check_exponent(x, y)
-    if isinstance(y, (int, float)) and y in PRODUCTS:
+    if isinstance(y, (int, float)) and y in PRODUCTS and (x.dtype.kind == "f" or type(y) is int):
         return integer_power(x, int(y))
     if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
         return inverse_root(x)
