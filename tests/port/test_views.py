@@ -83,3 +83,34 @@ def test_a_detached_copy_that_repeats_elements_is_not_written_to() -> None:
     with pytest.raises(InPlaceError, match="read-only view"):
         rows[0] = 5.0
     assert rows.tolist() == [[2, 2]] * 3
+
+
+def test_a_diagonal_is_a_view(torch: Any) -> None:
+    """As in c.diagonal().fill_(0), recorded or not, of a matrix in any order."""
+    for t in (torch_names, torch):
+        x = t.zeros(3, 4)
+        x.diagonal().fill_(5)
+        x.diagonal(1)[0] = 7
+        t.diagonal(x, -1).add_(1)
+        x.t().diagonal(-2).copy_(t.tensor([8.0, 9.0]))
+        assert x.tolist() == [[5, 7, 8, 0], [1, 5, 0, 9], [0, 1, 5, 0]]
+        stack = t.zeros(2, 3, 3)
+        stack[:, 1:].diagonal(0, 1, 2)[:, 1] = t.tensor([3.0, 4.0])
+        assert stack[:, 2, 1].tolist() == [3, 4]
+        assert stack.sum() == 7
+        t.diag(x).mul_(0)  # a copy
+        assert x[0, 0] == 5
+        w = t.tensor([[1.0, 2.0], [3.0, float("nan")]], requires_grad=True)
+        z = w * 2
+        z.t().diagonal(1).mul_(3)
+        z.diagonal()[0] += w[0, 1]
+        (z * t.tensor([[1.0, 10.0], [100.0, 0.0]])).sum().backward()
+        assert z.tolist()[0] == [4, 4]
+        assert z[1, 0] == 18
+        assert w.grad.tolist() == [[2, 21], [600, 0]]
+
+
+def test_a_diagonal_of_what_is_repeated_is_not_written_to() -> None:
+    rows = torch_names.ones(3).expand(3, 3)
+    with pytest.raises(InPlaceError, match="read-only view"):
+        rows.diagonal().fill_(2)

@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from ..base import checks
-from ..base.backend import Function
+from ..base.backend import Function, namespace
 from ..base.names import hints
 from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
@@ -323,8 +323,10 @@ def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
             raise InPlaceError(UNREACHED)
         if function is indexing.getitem:
             result = indexing.setitem(part, result, *args)
-        else:  # all elements, and the derivative puts them back in their places
-            (result,) = grad(view, start, result, create_graph=True)
+        else:  # the derivative puts them back in their places
+            (put,) = grad(view, start, result, create_graph=True)
+            (is_put,) = grad(view, start, wrap(namespace(part._data).ones_like(view._data)))
+            result = arithmetic.where(is_put != 0, put, part)
     return result
 
 

@@ -186,7 +186,7 @@ def unflatten(input, dim, sizes):
 @both
 def diag(input, diagonal=0):
     if input.ndim != 1:
-        return input.diagonal(diagonal)
+        return input.diagonal(diagonal).clone()
     n, i = len(input) + abs(diagonal), np.arange(len(input))
     return ops.putitem(input, (i + max(-diagonal, 0), i + max(diagonal, 0)), (n, n))
 
