@@ -608,6 +608,7 @@ VIEWED: list[Any] = [
     lambda t, x: x.log_softmax(0),
     lambda t, x: t.nn.LSTM(4, 5)(x)[0],
     lambda t, x: t.nn.GRU(4, 5, bidirectional=True)(x)[0],
+    lambda t, x: t.nn.MultiheadAttention(4, 2)(x, x, x)[0],
     lambda t, x: t.nn.functional.conv1d(x, t.ones(6, 3, 2)),
     lambda t, x: t.nn.Conv2d(3, 6, 2, groups=3)(x[:, :, None].repeat(1, 1, 4, 1)),
 ]
