@@ -400,7 +400,6 @@ def test_integers_have_no_softmax():
         lambda y: F.pad(y, ()),
         lambda y: F.pad(y, (0, 0)),
         lambda y: y.roll(0, 0),
-        lambda y: y.diagonal(),
         lambda y: ta.cat([y]),
         lambda y: ta.as_tensor(y.numpy()),
         nn.Parameter,

@@ -127,7 +127,27 @@ def test_python_numbers_and_0d_tensors_do_not_widen() -> None:
     assert (x * ta.ones(2, dtype=ta.float64)).dtype == np.float64
     assert (ta.tensor([1, 2]) + 1.5).dtype == np.float32
     assert (ta.tensor([1, 2]) / 2).dtype == np.float32
+    for number in (-np.log(10000.0) / 512, np.float64(2), np.float64(3)):
+        for out in (ta.arange(3) * number, number - ta.arange(3), ta.arange(3) ** number):
+            assert out.dtype == np.float32
+    assert (ta.tensor([1, 2]) + ta.tensor(2.0, dtype=ta.float64)).dtype == np.float64
     assert (ta.tensor([True]) + 1).dtype == np.int64
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 5.0, 8.0, -1.0, -2.0, -3.0, 0.5])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_a_power_of_integers_is_a_float_if_the_exponent_is(
+    torch: Any, dtype: str, exponent: float
+) -> None:
+    """That of 100,000 to the third would not fit an int32."""
+    numbers = [100, 2, 3] if dtype == "uint8" else [100_000, 2, -3]
+    if exponent == 0.5:
+        numbers[2] = 3
+    x = ta.tensor(numbers, dtype=dtype)
+    expected = torch.tensor(numbers, dtype=getattr(torch, dtype)) ** exponent
+    found = x**exponent
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-6)
 
 
 def test_conversions_of_dtype() -> None:

@@ -60,6 +60,13 @@ def test_random_convolutions(torch: Any, seed: int, dtype: str) -> None:
     same(torch, lambda f, *xs: getattr(f, f"conv{dims}d")(*xs, **options), arrays, dtype)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_batch_of_no_samples(torch: Any, groups: int) -> None:
+    arrays = [numbers(1, 0, 3, 5, 4), numbers(2, 6, 3 // groups, 2, 3), numbers(3, 6)]
+    same(torch, lambda f, *xs: f.conv2d(*xs, groups=groups), arrays, "float64")
+    same(torch, lambda f, x: f.max_pool2d(x, 2), arrays[:1], "float64")
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_pools(torch: Any, seed: int) -> None:
     dims, options, (x, weight, *_) = draw(seed)

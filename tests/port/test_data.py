@@ -148,6 +148,8 @@ def test_random_split(torch: Any, lengths: list[float]) -> None:
     if sum(lengths) == 0.6:
         with pytest.raises(ValueError, match="lengths must add up to the 11 samples"):
             data.random_split(range(11), lengths)
+        with pytest.raises(ValueError, match=r"got \[3, 4\]"):
+            data.random_split(range(11), (n for n in (3, 4)))  # type: ignore[arg-type]
         return
     parts = data.random_split(range(10, 21), lengths)
     right = torch.utils.data.random_split(range(10, 21), lengths)

@@ -541,6 +541,91 @@ def test_windows_and_parts_that_are_not_there_are_refused(torch: Any) -> None:
                 call(x)
 
 
+def test_what_has_no_such_product_or_probability_is_refused(torch: Any) -> None:
+    for t in (ours, torch):
+        x, matrix, vector = t.ones(2, 3, 3), t.ones(3, 3), t.ones(3)
+        for call in (
+            lambda t: t.mv(matrix, matrix),  # noqa: B023
+            lambda t: t.mv(x, vector),  # noqa: B023
+            lambda t: t.mm(x, x),  # noqa: B023
+            lambda t: t.mm(matrix, vector),  # noqa: B023
+            lambda t: t.trace(x),  # noqa: B023
+            lambda t: vector.trace(),  # noqa: B023
+            lambda t: matrix.div(2, rounding_mode="wrong"),  # noqa: B023
+            lambda t: t.bernoulli(matrix * 1.5),  # noqa: B023
+            lambda t: t.bernoulli(-vector),  # noqa: B023
+            lambda t: t.bernoulli(t.tensor(float("nan"))),
+            lambda t: vector.bernoulli_(1.01),  # noqa: B023
+        ):
+            with pytest.raises(RuntimeError if t is torch else ValueError):
+                call(t)
+        assert t.bernoulli(t.tensor([0.0, 1.0])).tolist() == [0, 1]
+        assert t.zeros(2).bernoulli_(t.tensor([1.0, 0.0])).tolist() == [1, 0]
+
+
+def test_bernoulli_takes_a_number_or_a_tensor(torch: Any) -> None:
+    for t in (ours, torch):
+        assert t.bernoulli(t.zeros(3), 1.0).tolist() == [1, 1, 1]
+        assert t.bernoulli(t.zeros(0)).tolist() == []
+        assert t.bernoulli(t.tensor(1.0)).item() == 1
+
+
+def test_a_normal_sample_is_a_leaf(torch: Any) -> None:
+    """As the weights of a regression from scratch are; and no gradient goes to its mean."""
+    for t in (ours, torch):
+        w = t.normal(0, 0.01, size=(3, 1), requires_grad=True)
+        (w * 2).sum().backward()
+        assert w.grad.tolist() == [[2], [2], [2]]
+        with t.no_grad():
+            w -= w.grad
+        mean = t.zeros(2, requires_grad=True)
+        (t.normal(mean, 0.1) * mean).sum().backward()
+        assert (abs(mean.grad) < 1).all()
+        assert not t.normal(0, 1, (2,)).requires_grad
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+@pytest.mark.parametrize("shape", [(1,), (2, 1), ()])
+def test_a_product_of_one_number_has_memory_of_its_own(
+    torch: Any, shape: tuple[int, ...], dtype: str
+) -> None:
+    for t in (ours, torch):
+        x = t.ones(shape, dtype=getattr(t, dtype))
+        for y in (x.prod(-1), x.prod(-1, keepdim=True), x.cumprod(-1)):
+            y.add_(5)
+            y[...] = 7
+        assert (x == 1).all()
+
+
+# Results that PyTorch lays out in memory so that `view` can show them.
+VIEWED: list[Any] = [
+    lambda t, x: x[:, [1, 0]],
+    lambda t, x: x[..., t.tensor([1, 0])],
+    lambda t, x: x[0, :, [1, 0, 2]],
+    lambda t, x: x[:, x[0, :, 0] > -9],
+    lambda t, x: x.index_select(1, t.tensor([1, 1])),
+    lambda t, x: x.softmax(1),
+    lambda t, x: x.log_softmax(0),
+    lambda t, x: t.nn.LSTM(4, 5)(x)[0],
+    lambda t, x: t.nn.GRU(4, 5, bidirectional=True)(x)[0],
+    lambda t, x: t.nn.MultiheadAttention(4, 2)(x, x, x)[0],
+    lambda t, x: t.nn.functional.conv1d(x, t.ones(6, 3, 2)),
+    lambda t, x: t.nn.Conv2d(3, 6, 2, groups=3)(x[:, :, None].repeat(1, 1, 4, 1)),
+]
+
+
+@pytest.mark.parametrize("function", VIEWED)
+def test_a_view_shows_results(torch: Any, function: Any) -> None:
+    """A program calls view on them; and what it writes through reshape reaches them."""
+    for t in (ours, torch):
+        with t.no_grad():
+            y = function(t, t.randn(2, 3, 4))
+            y.reshape(-1)[1] = 9.0
+            assert y.view(-1)[1] == 9
+            assert y.flatten()[1] == 9
+            assert y.view(len(y), -1).shape[0] == len(y)
+
+
 # Calls in which n makes a small integer, beside those of tinyattn in test_options_at_edges.py.
 SMALL = [
     "x.unfold(n(1), n(3), n(2))", "x.narrow(n(1), n(100), n(100))", "x.select(n(1), n(-100))",

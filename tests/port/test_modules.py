@@ -191,6 +191,9 @@ def test_binary_cross_entropy_of_what_is_no_probability(torch: Any, wrong: float
     for loss in (F.binary_cross_entropy, nn.BCELoss()):
         with pytest.raises(ValueError, match="takes numbers from 0 to 1: call sigmoid before"):
             loss(ta.tensor(x), ta.tensor(target))
+        with pytest.raises(ValueError, match="takes numbers from 0 to 1: call sigmoid before"):
+            loss(ta.tensor(wrong), ta.tensor(1.0))
+        assert abs(loss(ta.tensor(0.5), ta.tensor(1.0)).item() - np.log(2)) < 1e-6
     with pytest.raises(RuntimeError):
         torch.nn.functional.binary_cross_entropy(torch.tensor(x), torch.tensor(target))
     F.binary_cross_entropy(ta.zeros(0, 2), ta.zeros(0, 2), reduction="sum")

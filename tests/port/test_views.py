@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tinyattn import torch_names
@@ -34,5 +36,81 @@ def test_data_shares_the_memory() -> None:
     w.data += torch_names.ones(4)
     w.data[0] -= 5
     assert rows.tolist() == [[-3, 2], [2, 2]]
+    product = w * 2
     with pytest.raises(InPlaceError, match="view of one that was"):
-        (w * 2).data[0] += 1
+        product.data[0] += 1
+
+
+def test_a_detached_copy_can_be_changed(torch: Any) -> None:
+    """As in x.clone().detach(): no tensor of the graph shows the memory any more."""
+    for t in (torch_names, torch):
+        w = t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        y = w.clone().detach()
+        row = y[1]
+        y[0] = 0
+        y[0, 1] += 1
+        row.mul_(2)
+        y.view(-1)[0] = 9
+        assert y.tolist() == [[9, 1], [6, 8]]
+        assert row.tolist() == [6, 8]
+        with t.no_grad():
+            (w * 1).detach().t()[0].fill_(7)
+        assert w.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_graph_keeps_what_a_detached_copy_had(torch: Any) -> None:
+    """PyTorch refuses this backward; the values that the graph needs are kept here."""
+    w = torch_names.tensor([1.0, 2.0], requires_grad=True)
+    y = w.exp()
+    loss, powers = y.sum(), y.tolist()
+    y = y.detach()
+    y[0] = 0
+    y.mul_(2)
+    loss.backward()
+    assert w.grad.tolist() == powers
+    assert y.tolist() == [0, 2 * powers[1]]
+    product = w * 2
+    seen = product.detach()
+    for change in (lambda: seen.mul_(2), lambda: seen.view(2).add_(1), lambda: seen[0].fill_(1)):
+        with pytest.raises(InPlaceError, match="computed by a recorded"):
+            change()
+    assert product.tolist() == [2, 4]
+
+
+def test_a_detached_copy_that_repeats_elements_is_not_written_to() -> None:
+    """An element of it stands in several places."""
+    rows = (torch_names.ones(2, requires_grad=True) * 2).expand(3, 2).detach()
+    with pytest.raises(InPlaceError, match="read-only view"):
+        rows[0] = 5.0
+    assert rows.tolist() == [[2, 2]] * 3
+
+
+def test_a_diagonal_is_a_view(torch: Any) -> None:
+    """As in c.diagonal().fill_(0), recorded or not, of a matrix in any order."""
+    for t in (torch_names, torch):
+        x = t.zeros(3, 4)
+        x.diagonal().fill_(5)
+        x.diagonal(1)[0] = 7
+        t.diagonal(x, -1).add_(1)
+        x.t().diagonal(-2).copy_(t.tensor([8.0, 9.0]))
+        assert x.tolist() == [[5, 7, 8, 0], [1, 5, 0, 9], [0, 1, 5, 0]]
+        stack = t.zeros(2, 3, 3)
+        stack[:, 1:].diagonal(0, 1, 2)[:, 1] = t.tensor([3.0, 4.0])
+        assert stack[:, 2, 1].tolist() == [3, 4]
+        assert stack.sum() == 7
+        t.diag(x).mul_(0)  # a copy
+        assert x[0, 0] == 5
+        w = t.tensor([[1.0, 2.0], [3.0, float("nan")]], requires_grad=True)
+        z = w * 2
+        z.t().diagonal(1).mul_(3)
+        z.diagonal()[0] += w[0, 1]
+        (z * t.tensor([[1.0, 10.0], [100.0, 0.0]])).sum().backward()
+        assert z.tolist()[0] == [4, 4]
+        assert z[1, 0] == 18
+        assert w.grad.tolist() == [[2, 21], [600, 0]]
+
+
+def test_a_diagonal_of_what_is_repeated_is_not_written_to() -> None:
+    rows = torch_names.ones(3).expand(3, 3)
+    with pytest.raises(InPlaceError, match="read-only view"):
+        rows.diagonal().fill_(2)

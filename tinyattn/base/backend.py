@@ -131,6 +131,10 @@ def in_c_order(x: Any) -> Any:
     return x.copy(order="C")
 
 
+def owner_of(array: Array) -> Array:
+    return array.base if type(array.base) is type(array) else array
+
+
 def read_only(array: Array) -> Array:
     """A view that cannot be written to; a CuPy array as it is, because CuPy has no such views."""
     if type(array) is np.ndarray:

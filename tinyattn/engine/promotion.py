@@ -62,7 +62,9 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     if all(a.dtype is out.dtype for a in arguments if hasattr(a, "dtype")):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]
-    scalar = [a.dtype for a in arguments if hasattr(a, "dtype") and not a.ndim]
+    # Of float64 NumPy's numbers are Python's too, as in PyTorch.
+    numbers = [a for a in arguments if hasattr(a, "dtype") and not isinstance(a, float)]
+    scalar = [a.dtype for a in numbers if not a.ndim]
     kind = CATEGORY.get(out.dtype.kind, 2)
     for dtypes in (dimensioned, scalar):
         same = [dtype for dtype in dtypes if CATEGORY[dtype.kind] == kind]

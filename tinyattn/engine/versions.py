@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any
 from weakref import getweakrefs, ref
 
-from ..base.backend import Array, namespace
+from ..base.backend import namespace, owner_of
 from ..errors import InPlaceError
 
 
@@ -67,10 +67,6 @@ class View(ref):
     """
 
     __slots__ = ("before", "call", "tensor", "viewed")
-
-
-def owner_of(array: Array) -> Array:
-    return array.base if type(array.base) is type(array) else array
 
 
 def note_view(tensor: Any, viewed: Any, *call: Any) -> None:

@@ -265,8 +265,7 @@ class AdditiveAttention(Attention):
         weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
-        dropped = self.dropout(weights)
-        out = weighted_sum(dropped, values.unsqueeze(1), visibility)
+        out = weighted_sum(self.dropout(weights), values.unsqueeze(1), visibility)
         return out.squeeze(1)
 
 

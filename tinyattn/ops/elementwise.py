@@ -72,7 +72,7 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
     """x to the power y, element by element."""
     if "cuda" in (device_of(x), device_of(y)):
         check_exponent(x, y)
-    if isinstance(y, (int, float)) and y in PRODUCTS:
+    if isinstance(y, (int, float)) and y in PRODUCTS and (x.dtype.kind == "f" or type(y) is int):
         return integer_power(x, int(y))
     if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
         return inverse_root(x)
@@ -279,8 +279,7 @@ def clip(x: AnyTensor, min: float | None, max: float | None) -> AnyTensor:
 @clip.vjp("x")
 def dx(grad, x, min, max):
     inside = ge(x, -math.inf if min is None else min)
-    inside = logical_and(inside, le(x, math.inf if max is None else max))
-    return where(inside, grad, 0.0)
+    return where(logical_and(inside, le(x, math.inf if max is None else max)), grad, 0.0)
 
 
 @of_tensors

@@ -20,7 +20,7 @@ from .arguments import Sizes, of_tensors
 from .arithmetic import where
 from .elementwise import masked_fill
 from .embedding import add_rows
-from .shapes import permute, pieces
+from .shapes import pieces, reshape
 
 
 @op
@@ -28,12 +28,10 @@ def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
     x, index = numbers_first(x, index)
     part = x[index_for(x, index)]
-    return element(x, index) if isinstance(part, np.generic) else part
-
-
-def element(x: Array, index: Any) -> Array:
-    """A single number as a view. NumPy copies it, unless ... stands behind the index."""
-    return x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    if isinstance(part, np.generic):  # a copy; NumPy gives a view if ... stands behind the index
+        part = x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    # NumPy puts x[:, rows] into memory in another order, in which `view` could not show it.
+    return part if backend.owner_of(part) is backend.owner_of(x) else backend.in_c_order(part)
 
 
 @getitem.vjp("x")
@@ -269,19 +267,28 @@ def check_places(name: str, index: Array, shape: tuple[int, ...], dim: int) -> N
     require_range(index, 0, shape[dim], IndexError, text)
 
 
-# Made of the ops above
-
-
-@of_tensors
+@op
 def diagonal(x: AnyTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> AnyTensor:
-    """The elements [i, i + offset] of two dimensions, as the last dimension of the result.
+    """The elements [i, i + offset] of two dimensions, as the last dimension of the result: a view.
 
-    Differs from PyTorch: they are copied.
+    >>> x = ta.zeros(2, 2)
+    >>> x.diagonal()[...] = 1
+    >>> x.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
-    a, b, offset = one_dim(x, dim1), one_dim(x, dim2), integer("offset", offset)
-    rest = [i for i in range(x.ndim) if i not in (a, b)]
-    first = np.arange(max(-offset, 0), max(min(x.shape[a], x.shape[b] - offset), 0))
-    return permute(x, *rest, a, b)[..., first, first + offset]
+    out = x.diagonal(integer("offset", offset), one_dim(x, dim1), one_dim(x, dim2))
+    if type(x) is np.ndarray:  # whose diagonal is read-only at first
+        out.flags.writeable = x.flags.writeable
+    return out
+
+
+@diagonal.vjp("x")
+def dx(grad, shape, offset, dim1, dim2):
+    places = np.arange(math.prod(shape)).reshape(shape).diagonal(offset, dim1, dim2)
+    return reshape(putitem(grad, places, (math.prod(shape),)), shape)
+
+
+# Made of the ops above
 
 
 @of_tensors

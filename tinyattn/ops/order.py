@@ -233,8 +233,7 @@ def allclose(
     """True if |x - y| <= atol + rtol |y| everywhere."""
     if x.dtype != any_tensor(other, "other").dtype:
         raise DtypeError(f"allclose takes one dtype, got {x.dtype} and {other.dtype}")
-    close = namespace(x._data).allclose
-    return bool(close(x._data, other._data, rtol, atol, equal_nan))
+    return bool(namespace(x._data).allclose(x._data, other._data, rtol, atol, equal_nan))
 
 
 @of_tensors

@@ -250,15 +250,13 @@ def prod(
         return prod(x.to(dtype), dim, keepdim).to(dtype)
     x = x if x.dtype.kind == "f" else x.to(np.int64)
     if dim is None or not x.ndim:
-        product = reshape(product_along(reshape(x, -1), 0), ())
-        return reshape(product, (1,) * x.ndim) if keepdim else product
-    dim = checks.one_dim(x, dim)
-    product = product_along(x, dim)
+        return reshape(product_along(reshape(x, -1), 0), (1,) * x.ndim if keepdim else ())
+    product = product_along(x, checks.one_dim(x, dim))
     return product if keepdim else squeeze(product, dim)
 
 
 def product_along(x: AnyTensor, dim: int) -> AnyTensor:
-    """The product along `dim`, whose size becomes 1.
+    """The product along `dim`, whose size becomes 1; that of no numbers is 1.
 
     One half is multiplied by the other, until one number is left; in a wider dtype, because a part
     may overflow where the whole does not. Nothing is divided by x, so derivatives of every order
@@ -268,7 +266,7 @@ def product_along(x: AnyTensor, dim: int) -> AnyTensor:
     while (n := product.shape[dim]) > 1:
         first, second, rest = pieces(product, [n // 2, n // 2, n % 2], dim)
         product = concatenate(mul(first, second), rest, dim=dim) if n % 2 else mul(first, second)
-    return (product if n else sum(product, dim, True) + 1).to(x.dtype)  # that of nothing is 1
+    return (product.clone() if n else sum(product, dim, True) + 1).to(x.dtype)
 
 
 @op(differentiable=False)

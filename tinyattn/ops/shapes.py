@@ -278,8 +278,7 @@ def stack(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     >>> ta.stack([ta.tensor([1, 2]), ta.tensor([3, 4])], dim=1).tolist()
     [[1, 3], [2, 4]]
     """
-    tensors = checked_sequence("stack", tensors)
-    return cat([unsqueeze(x, dim) for x in tensors], dim)
+    return cat([unsqueeze(x, dim) for x in checked_sequence("stack", tensors)], dim)
 
 
 def hstack(tensors: Sequence[AnyTensor]) -> AnyTensor:

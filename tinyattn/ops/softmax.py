@@ -116,7 +116,7 @@ def along_dim(formula: Callable[..., Any], dim: int, *arrays: Any) -> Any:
         return formula(*(array.reshape(1) for array in arrays)).reshape(())
     if dim == ndim - 1:
         return formula(*arrays)
-    return formula(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1)
+    return in_c_order(formula(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1))
 
 
 def masked_softmax(

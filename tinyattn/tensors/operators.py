@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from ..base import checks
-from ..base.backend import Function
+from ..base.backend import Function, namespace
 from ..base.names import hints
 from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
@@ -272,10 +272,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
         if tensor.requires_grad and tensor.is_leaf:
             raise InPlaceError(LEAF)
     elif not tensor.is_leaf and tensor._version is None:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, so it cannot be changed under "
-            "ta.no_grad(): write x = x + y"
-        )
+        check_writable(tensor)  # raises an error that says why not
     result = operation(tensor, other)
     if result.shape != tensor.shape:
         raise ShapeError(
@@ -324,8 +321,10 @@ def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
             raise InPlaceError(UNREACHED)
         if function is indexing.getitem:
             result = indexing.setitem(part, result, *args)
-        else:  # all elements, and the derivative puts them back in their places
-            (result,) = grad(view, start, result, create_graph=True)
+        else:  # the derivative puts them back in their places
+            (put,) = grad(view, start, result, create_graph=True)
+            (is_put,) = grad(view, start, wrap(namespace(part._data).ones_like(view._data)))
+            result = arithmetic.where(is_put != 0, put, part)
     return result
 
 
@@ -339,14 +338,21 @@ def check_recordable(tensor: Any) -> None:
 
 
 def check_writable(tensor: Any) -> None:
-    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    if tensor._version is None:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so change a clone() made under ta.no_grad()"
-        )
+    """Refuse to write to memory that belongs to a recorded result, or to another tensor.
+
+    Where no tensor of a graph shows such a result any more, as after x.clone().detach(), those that
+    do get new memory, because the graph may need the old values.
+    """
     if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
         raise InPlaceError(
             "this tensor is a read-only view of another's memory (after expand, for instance): "
             "change a clone()"
         )
+    if tensor._version is None:
+        members = [*sharing(tensor)] or [tensor]
+        if any(member.requires_grad for member in members):
+            raise InPlaceError(
+                "this tensor was computed by a recorded operation, or is a view of one that was: a "
+                "graph may need it, so under ta.no_grad() write x = x + y, or change a clone()"
+            )
+        give_all(members[0], wrap(members[0]._data.copy()))

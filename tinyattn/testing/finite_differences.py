@@ -82,8 +82,7 @@ def gradcheck(
     Differs from PyTorch: there the tolerances are larger (atol 1e-5, rtol 1e-3), and the errors do
     not name the element.
     """
-    rng = np.random.default_rng(seed)
-    Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT).check(fast)
+    Checker(fn, inputs, np.random.default_rng(seed), eps, atol, rtol, FAST_HINT).check(fast)
     return True
 
 
@@ -102,8 +101,7 @@ def gradgradcheck(
     The gradients for random cotangents are checked as functions of the inputs and of the
     cotangents. Arguments and errors: as in `gradcheck`.
     """
-    rng = np.random.default_rng(seed + 1)
-    checker = Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT)
+    checker = Checker(fn, inputs, np.random.default_rng(seed + 1), eps, atol, rtol, FAST_HINT)
     checker.check_recorded()
     checker.of_the_gradient().check(fast)
     return True

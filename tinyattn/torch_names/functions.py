@@ -83,6 +83,7 @@ def div(input, other, *, rounding_mode=None):
     """In tinyattn: write x / y"""
     if rounding_mode is None:
         return input / other
+    check_choice("rounding_mode", rounding_mode, "trunc", "floor")
     whole = Tensor.__floordiv__(input, other)
     if rounding_mode == "trunc" and whole.dtype.kind == "f":  # of the rounded quotient
         whole = by_numpy("trunc")(input.detach().to(whole.dtype) / other)
@@ -185,7 +186,7 @@ def unflatten(input, dim, sizes):
 @both
 def diag(input, diagonal=0):
     if input.ndim != 1:
-        return input.diagonal(diagonal)
+        return input.diagonal(diagonal).clone()
     n, i = len(input) + abs(diagonal), np.arange(len(input))
     return ops.putitem(input, (i + max(-diagonal, 0), i + max(diagonal, 0)), (n, n))
 
@@ -326,13 +327,21 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 # Products and sums
 
-mm = both(lambda input, mat2: input.matmul(mat2), "x @ y")
-mv = both(lambda input, vec: input.matmul(vec), "x @ y")
+
+def of_dims(dims, x):
+    """x; ShapeError if it has another number of dimensions."""
+    if x.ndim != dims:
+        raise ShapeError(f"here a tensor of {dims} dimensions is expected, got shape {x.shape}")
+    return x
+
+
+mm = both(lambda input, mat2: of_dims(2, input) @ of_dims(2, mat2), "x @ y")
+mv = both(lambda input, vec: of_dims(2, input) @ of_dims(1, vec), "x @ y")
 addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
 baddbmm = both(
     lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)
 )
-trace = both(lambda input: input.diagonal().sum())
+trace = both(lambda input: of_dims(2, input).diagonal().sum())
 
 
 @both
@@ -342,7 +351,7 @@ def cumprod(input, dim, *, dtype=None):
     x = x.transpose(0, dim)
     while x.ndim and step < len(x):
         x, step = ta.cat([x[:step], x[step:] * x[:-step]]), 2 * step
-    return x.transpose(0, dim)
+    return x.transpose(0, dim).clone()
 
 
 # Random numbers
@@ -350,19 +359,30 @@ def cumprod(input, dim, *, dtype=None):
 multinomial = both(adapted(Tensor.multinomial))
 
 
+def require_probabilities(name, x, hint=""):
+    """ValueError unless all numbers lie between 0 and 1; on a GPU it may come later."""
+    fits = ((x >= 0) & (x <= 1)).reshape(-1)._data.all(keepdims=True)
+    require_range(fits, 1, 2, ValueError, f"{name} takes numbers from 0 to 1{hint}")
+
+
 @both
 @adapted
 def bernoulli(input, p=None):
-    return (ta.rand_like(input) < (input if p is None else p)).to(input.dtype)
+    p = input if p is None else ta.as_tensor(p, device=input.device)
+    require_probabilities("bernoulli", p)
+    return (ta.rand_like(input) < p).to(input.dtype)
 
 
 @function
 @adapted
-def normal(mean=0.0, std=1.0, size=None, **options):
-    """In tinyattn: write mean + std * ta.randn(size)"""
+def normal(mean=0.0, std=1.0, size=None, *, requires_grad=False, **options):
+    """A sample has no gradient to mean or std.
+
+    In tinyattn: write mean + std * ta.randn(size)
+    """
     if size is None:
         size = np.broadcast_shapes(*[getattr(x, "shape", ()) for x in (mean, std)])
-    return mean + std * ta.randn(size, **options)
+    return (mean + std * ta.randn(size, **options)).detach().requires_grad_(requires_grad)
 
 
 # Of the whole library

@@ -82,7 +82,6 @@ DELETE |= {"torch.cuda.amp": DELETE["torch.amp"]}
 # call means the same, and the names of arguments that do not. All others are hardly met: something
 # may be left out, or a number that its dtype cannot hold is an error.
 MET: dict[str, tuple[int, tuple[str, ...]]] = {
-    "torch.diagonal": (-1, ()),
     "torch.distributed.all_reduce": (-1, ()),
     "torch.nn.functional.cross_entropy": (3, ()),
     "torch.nn.functional.kl_div": (2, ()),
@@ -92,7 +91,6 @@ MET: dict[str, tuple[int, tuple[str, ...]]] = {
     "torch.nn.functional.pad": (2, ("mode",)),
     "torch.norm": (1, ("p",)),
     "torch.save": (-1, ()),
-    "x.diagonal": (-1, ()),
     "x.norm": (0, ("p",)),
     "x.numpy": (-1, ()),
 }

@@ -33,7 +33,7 @@ def assert_close(
         return
     if (rtol is None) != (atol is None):
         raise ValueError(f"rtol and atol go together, got {rtol} and {atol}")
-    x, y = as_tensor(actual), as_tensor(expected)
+    x, y = (as_tensor(np.float64(z) if type(z) is float else z) for z in (actual, expected))
     assert x.shape == y.shape, msg or f"the shape {x.shape} is not {y.shape}"
     assert x.dtype == y.dtype or not check_dtype, msg or f"the dtype {x.dtype} is not {y.dtype}"
     usual = [TOLERANCES.get(str(z.dtype), (0.0, 0.0)) for z in (x, y)]

@@ -255,6 +255,11 @@ class ndarray:
     def swapaxes(self, axis1: int, axis2: int) -> ndarray:
         return self.view_of(self.array.swapaxes(axis1, axis2))
 
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ndarray:
+        shown = self.array.diagonal(offset, axis1, axis2)
+        shown.flags.writeable = True  # as CuPy's is
+        return self.view_of(shown)
+
     def squeeze(self, axis: Any = None) -> ndarray:
         return self.view_of(self.array.squeeze(axis))
 

@@ -137,7 +137,7 @@ ROWS: list[OpRow] = [
         ],
         spellings={"ta.einsum": lambda *xs, equation: ta.einsum(equation.replace(",", " , "), *xs)},
         differentiable="all",
-        keeps="input 0, input 1, input 2, 3 more",
+        keeps="input 0, input 1, input 2, 2 more",
     ),
     OpRow(
         "hstack",

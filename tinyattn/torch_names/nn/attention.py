@@ -112,7 +112,7 @@ class MultiheadAttention(Module):
         out = self.out_proj(out)
         if query.ndim == 2:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
-        return out if self.batch_first else out.transpose(0, 1), weights
+        return out if self.batch_first else out.transpose(0, 1).contiguous(), weights
 
     def project(self, *inputs: Tensor) -> list[Tensor]:
         """Queries, keys and values of all heads, (B, N, embed_dim)."""

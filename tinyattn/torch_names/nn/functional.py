@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ... import functional as _functional
 from ...engine.grad_mode import no_grad
 from ...functional import *  # noqa: F403
-from ...kernels.range_checks import require_range
 from ...ops.arguments import check_same_shape
 from ...ops.arithmetic import where
 from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
+from ..functions import require_probabilities
 from ..marks import under_their_names
 from . import windows
 from .windows import *  # noqa: F403
@@ -106,9 +106,7 @@ def binary_cross_entropy(
     In tinyattn: write F.binary_cross_entropy_with_logits, without the sigmoid
     """
     check_same_shape("binary_cross_entropy", input, target)
-    text = "binary_cross_entropy takes numbers from 0 to 1: call sigmoid before it"
-    fits = ((input >= 0) & (input <= 1))._data.all(keepdims=True)
-    require_range(fits, 1, 2, ValueError, text)
+    require_probabilities("binary_cross_entropy", input, ": call sigmoid before it")
     least = math.exp(-100)
     log_p, log_q = (where(x > least, x.clamp(min=least).log(), -100.0) for x in (input, 1 - input))
     return weighted(-target * log_p - (1 - target) * log_q, weight, reduction)
@@ -191,8 +189,7 @@ def batch_norm(
 
 def implicit_dim(input: Tensor, dim: int | None) -> int:
     """`dim`, or where it is left out the dimension that PyTorch takes."""
-    usual = 0 if input.ndim in (0, 1, 3) else 1
-    return usual if dim is None else dim
+    return int(input.ndim not in (0, 1, 3)) if dim is None else dim
 
 
 def softmax(input, dim=None, dtype=None):  # type: ignore[no-redef]

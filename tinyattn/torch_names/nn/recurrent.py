@@ -124,7 +124,7 @@ class Recurrent(Gated):
                 outs.append(states[:, 0].flip(0) if is_reverse else states[:, 0])
                 lasts.append(states[-1])
             x = outs[0] if len(outs) == 1 else cat(outs, -1)
-        x = x.transpose(0, 1) if swapped else x
+        x = x.transpose(0, 1) if swapped else x.contiguous()
         return x, self.in_form_of_pytorch(stack(lasts, 1))
 
     @property

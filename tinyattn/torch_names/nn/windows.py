@@ -102,10 +102,10 @@ def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     shape = found.shape[2 : 2 + dims]
     # (groups, B O, C / groups K) times (groups, C / groups K, out / groups)
     found = found.reshape(len(x), groups, weight.shape[1], math.prod(shape), math.prod(size))
-    found = found.permute(1, 0, 3, 2, 4).reshape(groups, len(x) * math.prod(shape), -1)
+    found = found.permute(1, 0, 3, 2, 4).reshape(groups, -1, math.prod(weight.shape[1:]))
     product = found @ weight.reshape(groups, out // groups, -1).mT
-    product = product.reshape(groups, len(x), math.prod(shape), -1).permute(1, 0, 3, 2)
-    product = product.reshape(len(x), out, *shape)
+    product = product.reshape(groups, len(x), math.prod(shape), out // groups)
+    product = product.permute(1, 0, 3, 2).reshape(len(x), out, *shape).contiguous()
     return product if bias is None else product + bias.reshape(-1, *[1] * dims)
 
 

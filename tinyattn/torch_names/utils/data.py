@@ -157,7 +157,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
         for i in range(n - int(sum(sizes))):
             sizes[i % len(sizes)] += 1
     if sum(sizes) != n:
-        raise ValueError(f"lengths must add up to the {n} samples, got {list(lengths)}")
+        raise ValueError(f"lengths must add up to the {n} samples, got {sizes}")
     order, ends = numbers_of(generator).permutation(n).tolist(), list(accumulate(sizes))
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
