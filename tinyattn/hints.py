@@ -71,6 +71,8 @@ FROM_NUMPY = {
     "(x != 0) & (y != 0)": "logical_and",
     "(x != 0) | (y != 0)": "logical_or",
     "(x != 0) ^ (y != 0)": "logical_xor",
+    "ta.maximum(x, y)": "maximum",
+    "ta.minimum(x, y)": "minimum",
     "ta.where(condition, x, y)": "where",
     "x.clamp(min, max)": "clip",
     "x.sin() / x.cos()": "tan",
@@ -91,20 +93,23 @@ FROM_NUMPY = {
     "x.repeat_interleave(repeats)": "repeat",
     "x.chunk(pieces), or x.split(size)": "split array_split",
     "ta.cat([x, y])": "concatenate append",
+    "ta.stack([x, y])": "stack",
+    "ta.hstack([x, y])": "hstack",
+    "ta.vstack([x, y])": "vstack",
     "x.gather(dim, index)": "take_along_axis",
     "x[index]": "take",
     "F.pad(x, pad)": "pad",
     "x.sort().values": "sort",
+    "x.var(correction=0)": "var",
+    "x.std(correction=0)": "std",
     "x.equal(y)": "array_equal",
     "ta.zeros_like(x)": "zeros_like empty_like",
     "ta.ones_like(x)": "ones_like",
     "ta.full_like(x, value)": "full_like",
+    "x.shape": "shape",
+    "x.ndim": "ndim",
     "x.numel()": "size",
 }
-FROM_NUMPY |= {f"ta.{name}(x, y)": name for name in ("maximum", "minimum")}
-FROM_NUMPY |= {f"ta.{name}([x, y])": name for name in ("stack", "hstack", "vstack")}
-FROM_NUMPY |= {f"x.{name}(correction=0)": name for name in ("var", "std")}
-FROM_NUMPY |= {f"x.{name}": name for name in ("shape", "ndim")}
 # Methods with the same name and meaning; some of them take a dimension where NumPy needs none.
 SAME_IN_NUMPY = """all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1
     flip isfinite isnan log log1p max mean min prod reciprocal reshape roll sign sin sqrt square

@@ -279,7 +279,8 @@ def clip(x: AnyTensor, min: float | None, max: float | None) -> AnyTensor:
 @clip.vjp("x")
 def dx(grad, x, min, max):
     inside = ge(x, -math.inf if min is None else min)
-    return where(logical_and(inside, le(x, math.inf if max is None else max)), grad, 0.0)
+    inside = logical_and(inside, le(x, math.inf if max is None else max))
+    return where(inside, grad, 0.0)
 
 
 @of_tensors
