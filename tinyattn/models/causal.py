@@ -18,13 +18,13 @@ from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
 from ..base.checks import type_name
-from ..errors import DtypeError, MaskError, ShapeError
+from ..errors import MaskError, ShapeError
 from ..generation import generate
 from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..nn.int8 import Int8Linear
-from ..nn.lora import exchange, places_of
+from ..nn.lora import quantize
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
@@ -419,32 +419,6 @@ def put_in_one_memory(model: CausalLM) -> None:
     memory = np.empty(ends[-1], matrices[0].dtype)
     for x, part in zip(matrices, np.split(memory, ends[:-1]), strict=True):
         x._data = part.reshape(x.shape)  # `x.data =` copies
-
-
-def quantize(model: nn.Module) -> None:
-    """Put an Int8Linear in the place of each Linear, and freeze what is left.
-
-    Raises RuntimeError for a model with a LoRA in it, and TypeError for a Linear with a forward of
-    its own; nothing is changed then.
-    """
-    names = {id(module): name for name, module in model.named_modules()}
-    if any(isinstance(module, nn.LoRA) for module in model.modules()):
-        raise RuntimeError(
-            "a model with a LoRA is not quantized: quantize it before LoRA.insert, or, if its "
-            "weights are floating numbers, after nn.LoRA.merge_all(model)"
-        )
-
-    def int8_of(linear: nn.Linear) -> Int8Linear:
-        if type(linear).forward is not nn.Linear.forward:
-            text = "has a forward() of its own, which int8 weights do not know"
-            raise TypeError(f"{names[id(linear)]}: {type(linear).__name__} {text}")
-        try:
-            return Int8Linear(linear.weight, linear.bias)
-        except (ValueError, DtypeError) as error:
-            raise type(error)(f"{names[id(linear)]}: {error}") from None
-
-    exchange(places_of(model, nn.Linear), int8_of)
-    model.requires_grad_(False).eval()
 
 
 def unfinished(text: str, stop: Sequence[str]) -> int:

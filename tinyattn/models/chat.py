@@ -145,10 +145,9 @@ class Conversation:
 
     def forget_if_changed(self) -> None:
         """Forget what was read if the model has learned since, or has other layers or hooks."""
-        versions = [
-            (x._version, getattr(x._version, "changes", 0)) for x in self.model.parameters()
-        ]
-        state = versions, [[*part._hooks.values()] for part in self.model.modules()]
+        versions = [parameter._version for parameter in self.model.parameters()]
+        hooks = [[*part._hooks.values()] for part in self.model.modules()]
+        state = versions, [getattr(version, "changes", 0) for version in versions], hooks
         if state != self.state:
             self.scores.start()
         self.state = state
