@@ -2,7 +2,7 @@
 
 The model is any function of ids (B, T) that gives scores (B, V), the logits of the id after them:
 `next_scores(src)` of an nn.EncoderDecoder or `next_scores()` of a CausalLM, which keep a cache, or
-`lambda ids: model(ids)[:, -1]`. A model with dropout is put into eval() first.
+`lambda ids: model(ids)[:, -1]`. The first two compute in eval(), whatever the mode of the model is.
 """
 
 from __future__ import annotations

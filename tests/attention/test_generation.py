@@ -137,6 +137,45 @@ def test_a_first_call_that_fails_behind_the_decoder_leaves_the_cache_empty():
         assert_close(scores(tgt[:, :t]).numpy(), full_pass(model)(tgt[:, :t]).numpy(), 1e-13)
 
 
+def test_a_source_is_read_anew_when_the_model_has_learned():
+    """And when the array of the source has other ids."""
+    model, source = model_of(), SRC.copy()
+    scores = model.next_scores(source, SRC_MASK)
+
+    def learn():
+        with ta.no_grad():
+            for parameter in model.encoder.parameters():
+                parameter *= -2
+
+    results = []
+    for change in (lambda: None, learn, lambda: source.fill(2)):
+        change()
+        for options in ({}, {"num_beams": 2}):
+            fresh = generate(model.next_scores(source, SRC_MASK), PROMPT, 8, STOP, **options)
+            assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), fresh.numpy())
+        results.append(generate(scores, PROMPT, 8, STOP).tolist())
+    assert results[0] != results[1] != results[2]
+
+
+def test_nothing_is_dropped_while_a_model_in_training_generates():
+    """Its parts have their modes again afterwards, also after an error."""
+    model = model_of()
+    right = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP).numpy()
+    for module in model.train().modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.9
+    model.decoder.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    for options in ({}, {"num_beams": 1}):
+        scores = model.next_scores(SRC, SRC_MASK)
+        assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), right)
+        assert [module.training for module in model.modules()] == modes
+    model.generator = nn.Linear(3, V).double()
+    with pytest.raises(ShapeError, match="linear: weight"):
+        model.next_scores(SRC, SRC_MASK)(PROMPT)
+    assert [module.training for module in model.modules()] == modes
+
+
 def test_each_sample_alone_is_generated_alike():
     """Sources of other lengths beside it, and the padding that they need, change nothing."""
     model = model_of()

@@ -26,7 +26,7 @@ import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
 from tinyattn.generation import generate
-from tinyattn.models import CausalLM, causal_files
+from tinyattn.models import CausalLM, ablated, causal_files
 from tinyattn.models.chat import chat_prompt
 from tinyattn.models.published import parts_of
 
@@ -710,6 +710,24 @@ def test_a_conversation_with_a_model_that_changes_reads_all_anew(tmp_path):
         change()
         answer = "".join(conversation.ask("What is 12?"))
         assert answer == "".join(model.chat(conversation.messages[:-1], max_new_tokens=8))
+
+
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("begun", ["inside", "outside"])
+def test_a_conversation_forgets_what_it_read_without_some_heads(begun, tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 600})
+    model = CausalLM.from_gguf(path)
+    conversation = model.chat(max_new_tokens=8)
+    "".join(conversation.ask("What is 1?"))
+    pieces = conversation.ask("And 2?") if begun == "outside" else None
+    with ablated(model, [(0, 0), (0, 1)], "mean"):
+        "".join(pieces or conversation.ask("And 2?"))
+    "".join(conversation.ask("And 3?"))
+    kept = conversation.scores.cache.layers[1].self_attn.stored[0].numpy()
+    whole = model.next_scores()
+    whole(conversation.scores.last_ids)
+    assert_close(kept, whole.cache.layers[1].self_attn.stored[0].numpy(), 1e-5)
 
 
 @needs_tokenizers

@@ -235,6 +235,35 @@ def test_other_families_are_named_with_the_list_of_those_that_are_read(kind, tmp
         assert all(f'"{one}"' in str(told.value) for one in families)
 
 
+def test_an_activation_may_have_its_second_name():
+    """Those of transformers' ACT2CLS that are one function."""
+    llama = CausalLM(CONFIGS["llama"] | {"hidden_act": "swish"})
+    assert isinstance(llama.encoder.layers[0].feed_forward, ta.nn.SwiGLU)
+    assert llama.config["hidden_act"] == "swish"
+    for name in ("gelu_python_tanh", "gelu_new"):
+        gpt2 = CausalLM(CONFIGS["gpt2"] | {"activation_function": name})
+        assert gpt2.encoder.layers[0].feed_forward.activation.approximate == "tanh"
+        assert BertEncoder(encoder_config("bert") | {"hidden_act": name})
+    for kind, name in (("llama", "relu2"), ("gpt2", "quick_gelu"), ("gpt2", "swish")):
+        with pytest.raises(ValueError, match=f"hidden_act must be .* here, got '{name}'"):
+            CausalLM(CONFIGS[kind] | {"hidden_act": name})
+
+
+@pytest.mark.parametrize(
+    "names", [{"A": "a"}, {"0": "a", "2": "b"}, {"1": "a"}, {"0": "a", "x": 1}]
+)
+def test_names_of_classes_are_numbered_from_zero(names, tmp_path):
+    config = encoder_config("bert") | {"id2label": names}
+    MaskedLM(config).save_pretrained(tmp_path)  # which has no classes
+    MaskedLM.from_pretrained(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"config\.json: id2label has the keys 0, 1, 2, .* got"
+    ):
+        SequenceClassifier.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="id2label has the keys 0, 1, 2"):
+        SequenceClassifier(config)
+
+
 @pytest.mark.parametrize("kind", causal_files.FAMILIES)
 def test_null_is_as_if_nothing_were_said(kind):
     """It was a KeyError without a word about the setting."""
@@ -508,11 +537,12 @@ def test_a_template_stands_in_one_of_two_files(tmp_path):
     settings = tmp_path / "tokenizer_config.json"
     named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
     for written, right in (("c", "c"), (named, "b"), (None, None)):
-        words = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
+        others = {f"{name}_token": f"<{name}>" for name in ("unk", "sep", "pad", "cls", "mask")}
+        words = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", **others}
         settings.write_text(json.dumps({"chat_template": written, **words}))
         model = CausalLM.from_pretrained(tmp_path)
         assert model.chat_template == right
-        assert model.special_words == {"bos_token": "<s>", "eos_token": "</s>"}
+        assert model.special_words == words | {"bos_token": "<s>"}  # a template may have all
     (tmp_path / "chat_template.jinja").write_text("d\ne", encoding="utf-8")
     assert CausalLM.from_pretrained(tmp_path).chat_template == "d\ne"
     for name in ("chat_template.jinja", "config.json"):  # as editors of Windows save them

@@ -24,6 +24,7 @@ from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..nn.int8 import Int8Linear
+from ..nn.lora import quantize
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
@@ -33,7 +34,6 @@ from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
 from .chat import Conversation, chat_prompt, check_options
-from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
 from .tokenizer_files import TOKENIZER, checked_text
@@ -85,7 +85,7 @@ class CausalLM(Published):
         is_tied = config["tie_word_embeddings"]
         self.head: nn.Module | None = None if is_tied else nn.Linear(width, vocab, bias=False)
         self.chat_template: str | None = None
-        self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
+        self.special_words: dict[str, str | None] = {}  # bos_token and others, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
         self.reset_parameters()

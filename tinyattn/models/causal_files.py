@@ -17,7 +17,7 @@ from ..base.checks import check_choice, check_heads, check_number, check_size, i
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
 from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_in
-from .tokenizer_files import OPTIONS, TOKENIZER, read_tokenizer_json, tokenizers_package
+from .tokenizer_files import OPTIONS, SPECIAL, TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -88,7 +88,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(
-        config, KNOWN | {"hidden_act": tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu",)}
+        config,
+        KNOWN | {"hidden_act": tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu", "swish")},
     )
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
@@ -243,7 +244,7 @@ def chat_settings(
     if is_there(file := folder / "chat_template.jinja"):
         with naming(file):
             template = file.read_text(encoding="utf-8-sig")
-    words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
+    words = {name: settings.get(name) for name in ("bos_token", "eos_token", *SPECIAL)}
     words = {name: x.get("content") if isinstance(x, dict) else x for name, x in words.items()}
     found = {"chat_template": template, **words}
     with naming(path):

@@ -23,11 +23,10 @@ from .bert import (
     put_in_column_order,
 )
 from .published import Part, check_tied, filled, load_tensors, read_folder
-from .settings import check_kind
+from .settings import check_kind, naming
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 WORDS = "embeddings.word_embeddings.weight"
-PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 COLUMNS = {"bert": 0, "distilbert": 1}  # of the tables, see `EncoderWithHead.table`; or 2
 OF_WORDS = """
 dense  DD  cls.predictions.transform.dense      vocab_transform         lm_head.dense
@@ -44,7 +43,6 @@ OF_CLASSES = """
 dense  DD  bert.pooler.dense                    pre_classifier          classifier.dense
 out    CD  classifier                           classifier              classifier.out_proj
 """
-DECODERS = OWN.split()[2:5]  # what `own` is called in each kind of file
 
 
 class EncoderWithHead(Published):
@@ -55,11 +53,9 @@ class EncoderWithHead(Published):
         self.encoder = BertEncoder(config)
         self.config = self.encoder.config
 
-    @classmethod
-    def table(cls, config: dict[str, Any]) -> str:
-        """The head, a row for each part: its name here; its shape, by D width, V vocabulary and C
-        classes; its names in the files of BERT, of DistilBERT and of RoBERTa."""
-        raise NotImplementedError
+    # Gives the head of a config, a row for each part: its name here; its shape, by D width, V
+    # vocabulary and C classes; its names in the files of BERT, of DistilBERT and of RoBERTa.
+    table: Any
 
     @classmethod
     def head_parts(cls, config: dict[str, Any]) -> dict[str, Part]:
@@ -86,8 +82,8 @@ class EncoderWithHead(Published):
         return inner | cls.head_parts(config)
 
     def published_parts(self) -> dict[str, Part]:
-        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
-        return self.parts_in(self.config, prefix=prefix)
+        kind = self.config["model_type"]
+        return self.parts_in(self.config, prefix=f"{kind if kind in COLUMNS else 'roberta'}.")
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
@@ -98,8 +94,9 @@ class EncoderWithHead(Published):
         config, path = read_folder(folder, checked_config, sha256)
         state = load_tensors(path)
         encoder = published_names(state, str(path))
-        head = {key: state[key] for key in cls.head_parts(config) if key in state}
-        for own in DECODERS if is_tied(config) else ():
+        with naming(path.with_name("config.json")):
+            head = {key: state[key] for key in cls.head_parts(config) if key in state}
+        for own in OWN.split()[2:5] if is_tied(config) else ():  # its name in each kind of file
             check_tied(encoder | state, own, WORDS, path)
         parts, tensors = cls.parts_in(config, len(encoder)), encoder | head
         for names in (state, encoder, head):
@@ -144,9 +141,7 @@ class MaskedLM(EncoderWithHead):
         self.bias = nn.Parameter(np.zeros(config["vocab_size"], np.float32))
         self.own = None if is_tied(config) else nn.Embedding(config["vocab_size"], width).weight
 
-    @classmethod
-    def table(cls, config: dict[str, Any]) -> str:
-        return OF_WORDS + (TIED if is_tied(config) else OWN)
+    table = staticmethod(lambda config: OF_WORDS + (TIED if is_tied(config) else OWN))
 
     def forward(
         self, ids: Any, valid_lens: Any = None, mask: Any = None, token_types: Any = None
@@ -170,6 +165,8 @@ class SequenceClassifier(EncoderWithHead):
         (1, 3)
     """
 
+    table = staticmethod(lambda config: OF_CLASSES)
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         config, width = self.config, self.config["hidden_size"]
@@ -189,14 +186,12 @@ class SequenceClassifier(EncoderWithHead):
         x = F.relu(x) if self.config["model_type"] == "distilbert" else x.tanh()
         return self.out(self.dropout(x))
 
-    @classmethod
-    def table(cls, config: dict[str, Any]) -> str:
-        return OF_CLASSES
-
 
 def labels_of(config: dict[str, Any]) -> list[str]:
     """The names of the classes, by their numbers."""
     number = check_size("num_labels", config.get("num_labels", 2))
     names = check_kind("id2label", config.get("id2label", {}), dict)
-    labels = [names[i] for i in sorted(names, key=int)]
-    return labels or [f"LABEL_{i}" for i in range(number)]
+    labels = {str(i): label for i, label in names.items()}  # JSON has no other keys than texts
+    if labels.keys() != {str(i) for i in range(len(names))}:
+        raise ValueError(f"id2label has the keys 0, 1, 2, ... of classes, got {list(names)!r:.60}")
+    return [labels[str(i)] for i in range(len(names))] or [f"LABEL_{i}" for i in range(number)]

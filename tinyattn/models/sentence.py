@@ -16,6 +16,7 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size, check_type, type_name
 from ..engine.grad_mode import no_grad
+from ..nn.module import evaluated
 from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
@@ -149,19 +150,13 @@ class SentenceEncoder(nn.Module):
         dtype = self.encoder.word.weight.dtype
         out = np.zeros((len(tokens), self.width()), dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
-        try:
-            with no_grad():
-                for start in range(0, len(order), batch_size):
-                    chosen = order[start : start + batch_size]
-                    rows = [Tensor(tokens[i]) for i in chosen]
-                    ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
-                    lengths = [len(row) for row in rows]
-                    out[chosen] = self.embed(ids, lengths, skipped).numpy()[:, :cut]
-        finally:
-            for module, mode in modes:  # the outer ones come first
-                module.train(mode)
+        with evaluated(self), no_grad():
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                rows = [Tensor(tokens[i]) for i in chosen]
+                ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
+                lengths = [len(row) for row in rows]
+                out[chosen] = self.embed(ids, lengths, skipped).numpy()[:, :cut]
         return out
 
     def width(self) -> int:

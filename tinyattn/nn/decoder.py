@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from ..base.backend import to_device
 from ..base.checks import check_size, check_type
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
-from ..masks import mask_of
+from ..masks import Mask, mask_of
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache, checked_rows, layer_cache_of
 from .containers import ModuleList
 from .layers import LayerNorm
-from .module import Module
+from .module import Module, evaluated
 from .transformer import Stack, SublayerConnection, attention_options, check_parts
 
 
@@ -126,19 +127,15 @@ class Decoder(Stack):
 class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
-    Only ids after those that the call before had too are computed. A subclass has `new_cache`, and
-    `scores`, which computes what is not in the cache.
+    Only ids after those that the call before had too are computed, in eval(), whatever the mode of
+    the model is. A subclass has `new_cache`, and `scores`, which computes what is not in the cache.
     """
 
+    model: Any
     cache: Cache
     last_ids: np.ndarray | None  # those of the call before
-
-    def new_cache(self) -> Cache:
-        raise NotImplementedError
-
-    def scores(self, ids: Any) -> Tensor:
-        """The scores (B, V) after ids (B, T), of which the cache has the first."""
-        raise NotImplementedError
+    new_cache: Callable[[], Cache]
+    scores: Callable[[Any], Tensor]  # (B, V) after ids (B, T), of which the cache has the first
 
     def start(self) -> None:
         """Forget earlier calls, and the samples that were selected; `generate` begins with it."""
@@ -147,8 +144,9 @@ class NextScores:
     @no_grad()
     def __call__(self, ids: ArrayLike) -> Tensor:
         before = vars(self).copy()
+        mode = evaluated(self.model) if self.model.training else nullcontext()
         try:
-            with self.cache.restored_after_errors():
+            with mode, self.cache.restored_after_errors():
                 return self.scores_after(ids)
         except BaseException:  # a refused call may have begun anew
             vars(self).update(before)
@@ -185,34 +183,39 @@ def common_length(old: np.ndarray, new: np.ndarray) -> int:
 
 
 class DecoderScores(NextScores):
-    """The scores of an EncoderDecoder, which encodes the source once."""
+    """The scores of an EncoderDecoder, which encodes the source once after each start."""
 
-    @no_grad()
     def __init__(
         self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
     ) -> None:
-        self.model = model
-        mask = None if src_mask is None else mask_of(booleans_of(src_mask))
-        self.source = model.encode(src, src_mask), mask
+        self.model, self.source = model, (src, src_mask)
         self.start()
 
     def new_cache(self) -> Cache:
         return self.model.decoder.new_cache()
 
     def start(self) -> None:
-        self.memory, self.src_mask = self.source
+        self.encoded: tuple[Tensor, Mask | None] | None = None  # the model may have learned since
         super().start()
 
+    def memory(self) -> tuple[Tensor, Mask | None]:
+        """What the encoder gives of the source, and the mask of the source."""
+        if self.encoded is None:
+            src, mask = self.source
+            with evaluated(self.model), no_grad():
+                memory = self.model.encode(src, mask)
+            self.encoded = memory, None if mask is None else mask_of(booleans_of(mask))
+        return self.encoded
+
     def scores(self, ids: Any) -> Tensor:
-        ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
-        states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
+        memory, mask = self.memory()
+        ids = ids.to(memory.device) if isinstance(ids, Tensor) else ids
+        states = self.model.decode(memory, mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
-        index = checked_rows(rows)
-        self.memory = self.memory[index]
-        if self.src_mask is not None and len(self.src_mask) > 1:
-            self.src_mask = self.src_mask[index]
+        index, (memory, mask) = checked_rows(rows), self.memory()
+        self.encoded = memory[index], mask if mask is None or len(mask) == 1 else mask[index]
         super().select(index)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import groupby
 from types import MappingProxyType as Fixed
 from types import NoneType
@@ -471,3 +472,15 @@ class Module:
 
     def __repr__(self) -> str:
         return tree_of(f"{type(self).__name__}({self.extra_repr()}", self._modules)
+
+
+@contextmanager
+def evaluated(module: Module) -> Iterator[None]:
+    """A with-block in eval(); afterwards each part has the mode that it had."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
