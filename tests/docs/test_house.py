@@ -53,7 +53,7 @@ WINGS = {
     "observation": "",
     "interop": "",
     "models": "settings published adapters gguf bert heads tokenizer_files sentence_files sentence "
-    "causal_files chat causal __init__",
+    "causal_files int8 chat causal __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions methods autograd testing cuda "

@@ -14,8 +14,8 @@ from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.generation import generate
+from tinyattn.models.int8 import quantize
 from tinyattn.nn.int8 import Int8Linear
-from tinyattn.nn.lora import quantize
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 

@@ -50,9 +50,13 @@ DISTILBERT_NAMES = {
     "attention_probs_dropout_prob": "attention_dropout",
 }
 ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
-    **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_new"), "gelu_tanh"),
-    **dict.fromkeys(("gelu_python_tanh", "gelu_pytorch_tanh"), "gelu_tanh"),
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
 OPTIONAL = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -24,7 +24,6 @@ from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..nn.int8 import Int8Linear
-from ..nn.lora import quantize
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
@@ -34,6 +33,7 @@ from . import gguf, published
 from .adapters import Published
 from .bert import ACTIVATIONS
 from .chat import Conversation, chat_prompt, check_options
+from .int8 import quantize
 from .published import GGUF, Part, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, settings_in, write_json
 from .tokenizer_files import TOKENIZER, checked_text

@@ -96,7 +96,11 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     kind: Kind
     offset: int  # from the end of the header
-    dtype: np.dtype = np.dtype(np.float32)  # that it is unpacked to
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype that it is unpacked to."""
+        return np.dtype(np.float32)
 
     @property
     def nbytes(self) -> int:

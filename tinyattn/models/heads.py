@@ -27,6 +27,7 @@ from .settings import check_kind, naming
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 WORDS = "embeddings.word_embeddings.weight"
+PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 COLUMNS = {"bert": 0, "distilbert": 1}  # of the tables, see `EncoderWithHead.table`; or 2
 OF_WORDS = """
 dense  DD  cls.predictions.transform.dense      vocab_transform         lm_head.dense
@@ -43,6 +44,7 @@ OF_CLASSES = """
 dense  DD  bert.pooler.dense                    pre_classifier          classifier.dense
 out    CD  classifier                           classifier              classifier.out_proj
 """
+DECODERS = OWN.split()[2:5]  # what `own` is called in each kind of file
 
 
 class EncoderWithHead(Published):
@@ -53,9 +55,11 @@ class EncoderWithHead(Published):
         self.encoder = BertEncoder(config)
         self.config = self.encoder.config
 
-    # Gives the head of a config, a row for each part: its name here; its shape, by D width, V
-    # vocabulary and C classes; its names in the files of BERT, of DistilBERT and of RoBERTa.
-    table: Any
+    @classmethod
+    def table(cls, config: dict[str, Any]) -> str:
+        """The head, a row for each part: its name here; its shape, by D width, V vocabulary and C
+        classes; its names in the files of BERT, of DistilBERT and of RoBERTa."""
+        raise NotImplementedError
 
     @classmethod
     def head_parts(cls, config: dict[str, Any]) -> dict[str, Part]:
@@ -82,8 +86,8 @@ class EncoderWithHead(Published):
         return inner | cls.head_parts(config)
 
     def published_parts(self) -> dict[str, Part]:
-        kind = self.config["model_type"]
-        return self.parts_in(self.config, prefix=f"{kind if kind in COLUMNS else 'roberta'}.")
+        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
+        return self.parts_in(self.config, prefix=prefix)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
@@ -96,7 +100,7 @@ class EncoderWithHead(Published):
         encoder = published_names(state, str(path))
         with naming(path.with_name("config.json")):
             head = {key: state[key] for key in cls.head_parts(config) if key in state}
-        for own in OWN.split()[2:5] if is_tied(config) else ():  # its name in each kind of file
+        for own in DECODERS if is_tied(config) else ():
             check_tied(encoder | state, own, WORDS, path)
         parts, tensors = cls.parts_in(config, len(encoder)), encoder | head
         for names in (state, encoder, head):
@@ -141,7 +145,9 @@ class MaskedLM(EncoderWithHead):
         self.bias = nn.Parameter(np.zeros(config["vocab_size"], np.float32))
         self.own = None if is_tied(config) else nn.Embedding(config["vocab_size"], width).weight
 
-    table = staticmethod(lambda config: OF_WORDS + (TIED if is_tied(config) else OWN))
+    @classmethod
+    def table(cls, config: dict[str, Any]) -> str:
+        return OF_WORDS + (TIED if is_tied(config) else OWN)
 
     def forward(
         self, ids: Any, valid_lens: Any = None, mask: Any = None, token_types: Any = None
@@ -165,8 +171,6 @@ class SequenceClassifier(EncoderWithHead):
         (1, 3)
     """
 
-    table = staticmethod(lambda config: OF_CLASSES)
-
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         config, width = self.config, self.config["hidden_size"]
@@ -185,6 +189,10 @@ class SequenceClassifier(EncoderWithHead):
         x = self.dense(x)
         x = F.relu(x) if self.config["model_type"] == "distilbert" else x.tanh()
         return self.out(self.dropout(x))
+
+    @classmethod
+    def table(cls, config: dict[str, Any]) -> str:
+        return OF_CLASSES
 
 
 def labels_of(config: dict[str, Any]) -> list[str]:

@@ -134,8 +134,13 @@ class NextScores:
     model: Any
     cache: Cache
     last_ids: np.ndarray | None  # those of the call before
-    new_cache: Callable[[], Cache]
-    scores: Callable[[Any], Tensor]  # (B, V) after ids (B, T), of which the cache has the first
+
+    def new_cache(self) -> Cache:
+        raise NotImplementedError
+
+    def scores(self, ids: Any) -> Tensor:
+        """The scores (B, V) after ids (B, T), of which the cache has the first."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Forget earlier calls, and the samples that were selected; `generate` begins with it."""

@@ -9,7 +9,6 @@ from typing import Any
 from .. import functional as F
 from ..base.checks import check_container, check_number, check_size, check_type
 from ..engine.grad_mode import no_grad
-from ..errors import DtypeError
 from ..tensors.tensor import Tensor
 from . import init
 from .int8 import Int8Linear
@@ -178,29 +177,3 @@ def exchange(places: list[tuple[Module, str, Any]], make: Callable[[Any], Any]) 
     for parent, name, module in places:
         setattr(parent, name, made[id(module)])
     return [*made.values()]
-
-
-def quantize(model: Module) -> None:
-    """Put an Int8Linear in the place of each Linear, and freeze what is left.
-
-    Raises RuntimeError for a model with a LoRA in it, and TypeError for a Linear with a forward of
-    its own; nothing is changed then.
-    """
-    names = {id(module): name for name, module in model.named_modules()}
-    if any(isinstance(module, LoRA) for module in model.modules()):
-        raise RuntimeError(
-            "a model with a LoRA is not quantized: quantize it before LoRA.insert, or, if its "
-            "weights are floating numbers, after nn.LoRA.merge_all(model)"
-        )
-
-    def int8_of(linear: Linear) -> Int8Linear:
-        if type(linear).forward is not Linear.forward:
-            text = "has a forward() of its own, which int8 weights do not know"
-            raise TypeError(f"{names[id(linear)]}: {type(linear).__name__} {text}")
-        try:
-            return Int8Linear(linear.weight, linear.bias)
-        except (ValueError, DtypeError) as error:
-            raise type(error)(f"{names[id(linear)]}: {error}") from None
-
-    exchange(places_of(model, Linear), int8_of)
-    model.requires_grad_(False).eval()
