@@ -86,6 +86,14 @@ def test_an_encoder_layer_with_relu_passes() -> None:
     check_op(layer, [(ta.randn(2, 4, 8),)], second_order=False)
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_numbers_that_are_infinite_everywhere_have_slope_0(fast: bool) -> None:
+    """As the scores of keys that no query sees."""
+    x = ta.tensor(np.random.default_rng(0).normal(size=(4, 4)), requires_grad=True)
+    visible = ta.tensor(np.tri(4, dtype=bool))
+    assert ta.gradcheck(lambda x: ta.where(visible, x.relu(), -ta.inf), [x], fast=fast)
+
+
 # What is wrong
 
 

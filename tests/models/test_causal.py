@@ -410,6 +410,15 @@ def test_wrong_masks_are_refused():
         attention(x, x, x, positions=[0, 1])
 
 
+@pytest.mark.parametrize(("interval", "turns"), [({}, [1, 1, 1, 0, 1]), (2, [1, 0, 1, 0, 1])])
+def test_each_so_many_layers_of_smollm3_turn_nothing(interval, turns):
+    """The last of four in the published models; the layers are counted from 1."""
+    config = CONFIGS["smollm3"] | {"num_hidden_layers": 5, "no_rope_layers": None}
+    model = CausalLM(config | ({"no_rope_layer_interval": interval} if interval else {}))
+    layers = model.encoder.layers
+    assert [isinstance(x.self_attn.rotary, nn.RotaryEmbedding) for x in layers] == turns
+
+
 def test_positions_turn_what_rotary_turns():
     attention = nn.MultiHeadAttention(*(8,) * 4, 2, rotary=nn.RotaryEmbedding(4)).to(np.float64)
     x = ta.tensor(rng_of(0).normal(size=(2, 4, 8)))

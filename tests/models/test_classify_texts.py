@@ -64,6 +64,7 @@ def test_a_file_is_read(data, tmp_path):
         (b"text,label,label\na,b,c\n", "two columns 'label'"),
         (b"text,label\na,b\nc\n", "line 3: it has 1 columns and the first line 2"),
         (b"text,label\na,b,c\n", "line 2: it has 3 columns and the first line 2"),
+        (b"sep=;\ntext;label\na;b;c\n", "line 3: it has 3 columns and the first line 2"),
         (b"text,label\r\ncaf\xc3\xa9,b\r\ncaf\xe9,b\r\n", "line 3: it is not UTF-8"),
         (b"text,label\ncaf\xe9,b\n", 'save it as UTF-8 (in Excel: "CSV UTF-8")'),
         ("text,label\n我的手机,b\n".encode("gb18030"), "gb18030 '我的手机,b'"),

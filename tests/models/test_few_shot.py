@@ -54,6 +54,7 @@ def test_nothing_that_is_tested_is_learned_or_chosen_by(example):
     assert not most & (test | validation)
     assert np.bincount(example.few(8, 3).kinds).tolist() == [8] * 12
     assert set(example.few(8, 3).texts) < set(example.few(16, 3).texts)
+    assert example.few(8, 3).texts[:8] == example.few(16, 3).texts[:8]
     assert set(example.few(8, 3).texts) != set(example.few(8, 4).texts)
 
 

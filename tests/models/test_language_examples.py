@@ -146,6 +146,7 @@ def test_lessons_learn_the_answer_only(example):
     assert ids[-len(learned) + 1 :] == learned[:-1]
     ids, targets = module.padded(read[:3])
     assert ids.shape == targets.shape
+    assert module.padded([([1, 2], [2, 3]), ([1], [2])])[1].tolist() == [[2, 3], [2, module.IGNORE]]
     questions = {question for phrasing in module.READ for question in phrasing}
     assert not questions & set(module.ASKED)
 

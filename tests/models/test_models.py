@@ -217,6 +217,24 @@ def torch_layer(w, prefix, x, keep):
     return norm("output", x + part("output.dense", inner))
 
 
+def test_a_row_of_padding_alone_has_no_points(folder):
+    """Its padding is counted where no lengths are given."""
+    model = models.BertEncoder.from_pretrained(folder)
+    out = model([[5, 6, 7], [0, 0, 0], [5, 0, 0]])
+    assert_same(out[1].numpy(), np.zeros((3, 8), np.float32))
+    assert_same(out.numpy(), model([[5, 6, 7], [0, 0, 0], [5, 0, 0]], [3, 0, 1]).numpy())
+
+
+def test_the_dropout_of_a_classifier_is_its_own_or_that_of_the_layers():
+    for config, rate in (
+        ({}, 0.1),
+        ({"hidden_dropout_prob": 0.25}, 0.25),
+        ({"hidden_dropout_prob": 0.25, "classifier_dropout": None}, 0.25),
+        ({"hidden_dropout_prob": 0.25, "classifier_dropout": 0.5}, 0.5),
+    ):
+        assert models.SequenceClassifier(CONFIG | config).dropout.p == rate
+
+
 def test_a_loaded_model_is_in_evaluation_mode_and_trains(folder):
     model = models.BertEncoder.from_pretrained(folder)
     assert not any(module.training for module in model.modules())

@@ -417,6 +417,12 @@ def test_a_statement_of_several_lines_becomes_one(tmp_path: Path) -> None:
     assert known["f"]().__name__ == "Linear"
 
 
+def test_what_stands_behind_an_import_stays() -> None:
+    """Also behind letters of more than one byte, by which Python counts."""
+    line = "x = 'é文'; import torch; y = 'é'  # 文"
+    assert rewritten(line) == line.replace("torch", "tinyattn.torch_names as torch")
+
+
 def test_a_notebook_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "some.ipynb"
     path.write_text('{"cells": [{"source": "import torch"}]}')

@@ -493,6 +493,21 @@ def test_optimizers_of_a_program_are_pytorchs(torch: Any, rng: Any) -> None:
             np.testing.assert_allclose(x.numpy(), y.detach().numpy(), 1e-12, 1e-12)
 
 
+def test_a_state_of_a_program_is_a_copy() -> None:
+    parameter = ta.ones(2, requires_grad=True)
+    optimizer = Own.made(optim.Optimizer, [parameter], 0.1)
+    parameter.grad = ta.ones(2)
+    optimizer.step()
+    state = optimizer.state_dict()
+    before = state["state"][0]["m"].tolist()
+    parameter.grad = ta.full((2,), 3.0)
+    optimizer.step()
+    assert optimizer.state[parameter]["m"].tolist() != before
+    assert state["state"][0]["m"].tolist() == before
+    state["state"][0]["m"].zero_()
+    assert optimizer.state[parameter]["m"].tolist() != [0, 0]
+
+
 def test_a_subclass_has_a_rate_of_its_own(torch: Any) -> None:
     """As a schedule of the paper has that is written as an optimizer."""
     found = []
