@@ -258,8 +258,8 @@ def test_arguments_that_pytorch_has_too(torch: Any) -> None:
         lambda x, of: x.to(of.float32).prod(1, dtype=of.float64),
         lambda x, of: x.cumsum(2, dtype=of.float64),
         lambda x, of: of.tensor(2).cumsum(0, dtype=of.float64),
-        lambda x, of: of.einsum("dcab", x),  # the result has its letters in alphabetical order
-        lambda x, of: of.einsum("dcba,b", x, x[0, 0, :, 0]),
+        lambda x, of: of.einsum("cab", x),  # the result has its letters in alphabetical order
+        lambda x, of: of.einsum("cba,b", x, x[0, :, 0]),
         lambda x, of: x[0, 0, 0].gather(0, of.tensor(0)),
         lambda x, of: x[0, 0, 0].gather(0, of.tensor([0])),
     ):
