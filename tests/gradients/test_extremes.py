@@ -30,7 +30,8 @@ Array = np.ndarray
 DTYPES = ["float16", "float32"]
 # They move elements, or stand in the graph only with others of the table.
 WITHOUT_ARITHMETIC = {
-    *("transfer", "pack", "unpack", "putitem", "setitem", "rotate_pairs", "weighted_sum")
+    *("transfer", "pack", "unpack", "putitem", "setitem", "diagonal"),
+    *("rotate_pairs", "weighted_sum"),
 }
 EACH = [(row, extreme) for row in ROWS for extreme in row.extremes]
 each = pytest.mark.parametrize(
