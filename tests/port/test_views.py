@@ -55,6 +55,10 @@ def test_a_detached_copy_can_be_changed(torch: Any) -> None:
         assert row.tolist() == [6, 8]
         with t.no_grad():
             (w * 1).detach().t()[0].fill_(7)
+        y = (w * 1).detach()
+        column = y.t().detach()[0]
+        column.fill_(7)
+        assert y.tolist() == [[7, 2], [7, 4]]
         assert w.tolist() == [[1, 2], [3, 4]]
 
 
