@@ -163,11 +163,16 @@ def test_a_signal_ends_the_loop_after_a_whole_step(number, tmp_path):
 
 
 def test_a_second_ctrl_c_interrupts():
-    with stop_signals() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.is_set()
-        with pytest.raises(KeyboardInterrupt):
+    # A shell starts programs in the background with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stop_signals() as stop:
             os.kill(os.getpid(), signal.SIGINT)
+            assert stop.is_set()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_thread_trains_without_signals(tmp_path):
