@@ -12,7 +12,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
-from tinyattn.testing import check_op, slopes
+from tinyattn.testing import check_op, gradcheck, slopes
 
 Function = Callable[..., Any]
 
@@ -316,6 +316,23 @@ def test_one_side_is_noticed_where_all_elements_lie_at_the_kink(above: float, be
     rule = slope(lambda x: np.where(x > 0, above, np.where(x < 0, below, 0.5)))
     with pytest.raises(GradcheckError, match=r"d output 0\[0\] / d input 0\[0\].* no kink is near"):
         check_op(op_with(leaky, rule), [(np.zeros(1),)], second_order=False)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(("above", "below"), [(1.0, -1.0), (1.0, 0.0), (1.0, -0.9), (0.0, 0.0)])
+def test_one_side_is_noticed_where_the_differences_agree_at_the_kink(
+    above: float, below: float, fast: bool
+) -> None:
+    """The slope 0 of |x| at 0 is that of the differences too; no number is below 0."""
+    rule = slope(lambda x: np.where(x > 0, above, np.where(x < 0, below, 0.0)))
+    for seed in range(6):
+        for numbers in ([0.0], [0.5, 0.0, 0.0, 2.0], [[-0.0, 0.0], [0.0, 0.0]]):
+            x = ta.tensor(np.array(numbers), requires_grad=True)
+            if (above, below) == (1.0, -1.0):
+                gradcheck(op_with(np.abs, rule), x, fast=fast, seed=seed)
+                continue
+            with pytest.raises(GradcheckError, match=r"derivative gives"):
+                gradcheck(op_with(np.abs, rule), x, fast=fast, seed=seed)
 
 
 @each_shape
