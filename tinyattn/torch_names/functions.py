@@ -59,7 +59,8 @@ def stepwise(name: str) -> Callable[..., Any]:
     def function(input, **options):
         if input.dtype.kind != "f":
             return input.clone()
-        return with_gradient_0(by_numpy(name)(input, **options), input)
+        wide = input.to(np.promote_types(input.dtype, np.float32))  # 1000 to two digits needs 1e5
+        return with_gradient_0(by_numpy(name)(wide, **options).to(input.dtype), input)
 
     return function
 

@@ -91,8 +91,10 @@ def smooth_l1_loss(
     """|x - target| - beta / 2, and where |x - target| < beta its square / (2 beta)."""
     check_same_shape("smooth_l1_loss", input, target)
     error = (input - target).abs()
-    losses = where(error < beta, error * error / (2 * beta), error - beta / 2) if beta else error
-    return reduced(losses, reduction)
+    if beta:  # no `where`, because the square of an infinite error would have the gradient 0 * inf
+        near = error.clamp(max=beta)
+        error = near * (error - near / 2) / beta
+    return reduced(error, reduction)
 
 
 def binary_cross_entropy(
