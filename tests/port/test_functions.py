@@ -464,6 +464,8 @@ def test_dtypes(torch: Any) -> None:
         cls, cls_there = getattr(ours, kind), getattr(torch, kind)
         assert isinstance(made, cls)
         assert isinstance(made, ours.Tensor)
+        assert type(made) == ours.Tensor  # noqa: E721
+        assert type(made) not in (cls, *{cls: cls})
         assert not isinstance(ours.zeros(2, dtype=other), cls)
         assert cls(2, 3).shape == tuple(cls_there(2, 3).shape)
         assert cls().shape == tuple(cls_there().shape)
