@@ -71,6 +71,15 @@ def test_special_numbers_are_pytorchs(torch: Any, name: str, dtype: Any) -> None
         np.testing.assert_allclose(mine, right, 1e-6 if dtype == np.float32 else 1e-14, 2e-45)
 
 
+def test_equal_numbers_have_the_second_derivative_of_the_square(torch: Any) -> None:
+    for t in (torch_names, torch):
+        x = t.tensor([1.0, 2.0, 5.0], requires_grad=True)
+        loss = t.nn.functional.smooth_l1_loss(x, t.tensor([1.0, 2.5, 1.0]), beta=2.0)
+        (first,) = t.autograd.grad(loss, x, create_graph=True)
+        (second,) = t.autograd.grad(first, x, t.tensor([3.0, -6.0, 9.0]))
+        assert second.tolist() == [0.5, -1.0, 0.0]
+
+
 def test_digits_of_float16_do_not_overflow(torch: Any) -> None:
     numbers = [65504.0, 710.0, -745.0, 0.126]
     mine, right = (space.tensor(numbers, dtype=space.float16) for space in (torch_names, torch))

@@ -90,11 +90,12 @@ def smooth_l1_loss(
 ) -> Tensor:
     """|x - target| - beta / 2, and where |x - target| < beta its square / (2 beta)."""
     check_same_shape("smooth_l1_loss", input, target)
-    error = (input - target).abs()
-    if beta:  # no `where`, because the square of an infinite error would have the gradient 0 * inf
-        near = error.clamp(max=beta)
-        error = near * (error - near / 2) / beta
-    return reduced(error, reduction)
+    error = input - target
+    # No `where`, because the square of an infinite error would have the gradient 0 * inf; and no
+    # `abs`, because at 0 it would lose the derivative of second order.
+    near = error.clamp(-beta, beta)
+    losses = near * (error - near / 2) / beta if beta else error.abs()
+    return reduced(losses, reduction)
 
 
 def binary_cross_entropy(
