@@ -79,6 +79,21 @@ def test_modules_with_relu_pass(seed: int) -> None:
     assert "at a kink, first sample 0, output 0[4, " in said
 
 
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("act", ["relu", "leaky relu", "abs", "clamp"])
+def test_layers_without_bias_pass_at_an_input_of_0(act: str, fast: bool) -> None:
+    """All numbers of the first layer lie at their kinks there, and move along one line."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        first, second = (
+            ta.tensor(rng.normal(size=s), requires_grad=True) for s in ((1, 3), (3, 1))
+        )
+        x = ta.tensor(np.linspace(-1, 1, 5)[:, None], requires_grad=True)
+        assert ta.gradcheck(
+            lambda x, a, b: FUNCTIONS[act](x @ a) @ b, [x, first, second], fast=fast, seed=seed
+        )
+
+
 def test_an_encoder_layer_with_relu_passes() -> None:
     ta.manual_seed(0)
     attention = nn.MultiHeadedAttention(2, 8, 0.0)

@@ -16,8 +16,9 @@ derivative. So a derivative that differs is looked at again:
    derivative that agrees with the differences of one step is right. If the values bend there, as
    those of abs at 0, the point may still lie at a kink: see 3.
 2. Close to the point, where `slopes.py` sees if there is a kink. If not, the derivative is wrong.
-   At a kink, each number between the slopes of both sides is right. Where several kinks meet, or
-   where the value jumps, each number is accepted.
+   At a kink, each number between the slopes of both sides is right, and between these and 0: at a
+   row of zeros relu and the weights after it give 0. Where several kinks are seen to meet, or where
+   the value jumps, each number is accepted.
 3. After a kink all is checked again at two points close by, one on each side, until there is no
    kink. So what is wrong on one side of a kink is noticed, and no point is only excused.
 
@@ -74,8 +75,8 @@ def gradcheck(
     It also checks that a gradient has its input's shape and dtype, that a second run gives the same
     bits, and that inputs and cotangents are not changed.
 
-    At a kink (relu at 0, ties of max) each number between the slopes of both sides is right. Where
-    several kinks meet, any number is accepted. All is then checked again on both sides.
+    At a kink (relu at 0, ties of max) each number between the slopes of both sides and 0 is right.
+    Where several kinks meet, any number is accepted. All is then checked again on both sides.
 
         >>> x = ta.randn(3, 4, dtype=ta.float64, requires_grad=True)
         >>> ta.gradcheck(lambda x: F.softmax(x), [x])
@@ -346,7 +347,7 @@ class Checker:
             given = f"{slope:.7g}, without the numbers at a kink"
         elif i is not None and kinks.here.flat[i]:
             low, high, margin = (bound.flat[i] for bound in kinks[1:])
-            if low - margin <= analytic <= high + margin:
+            if min(low, 0) - margin <= analytic <= max(high, 0) + margin:
                 return
             given = f"{low:.7g} to {high:.7g} at a kink"
         raise GradcheckError(
