@@ -574,6 +574,15 @@ def test_windows_and_parts_that_are_not_there_are_refused(torch: Any) -> None:
             change()
     with pytest.raises(IndexError, match=r"dim 1 is out of range .*expected -1 to 0"):
         number.gather(1, ours.tensor(0))
+    for index in (0, True, [0], None):
+        for x in (number, first, ours.ones(2, 3)):
+            with pytest.raises(TypeError, match=r"integer index|index must be a Tensor"):
+                x.gather(0, index)
+            with pytest.raises(TypeError, match="index must be a Tensor"):
+                x.scatter_(0, index, 1)
+    for product in (ours.dot, ours.outer):
+        with pytest.raises(TypeError, match="other must be a Tensor"):
+            product(ours.ones(2, 3), 7)
 
 
 def test_what_has_no_such_product_or_probability_is_refused(torch: Any) -> None:

@@ -205,7 +205,7 @@ def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
 @op
 def gather(x: AnyTensor, dim: int, index: Any) -> AnyTensor:
     """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on for other dims."""
-    if not (x.ndim and np.ndim(index)):
+    if not (x.ndim and getattr(index, "ndim", 1)):
         return gather(row_of(x), dim, row_of(index)).reshape(index.shape)
     dim = one_dim(x, dim)
     check_places("gather", index, x.shape, dim)
@@ -236,7 +236,7 @@ def dx(grad, index, dim):
 
 def row_of(x: Any) -> Any:
     """A number, which PyTorch takes as a row of one element here; a tensor of more as it is."""
-    return x if x.ndim else x.reshape(1)
+    return x if getattr(x, "ndim", 1) else x.reshape(1)
 
 
 def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:

@@ -294,7 +294,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """
     if reduce not in (None, "add"):
         raise ValueError(f'scatter takes reduce="add" or none, got {reduce!r}')
-    x, dim, index = row_of(input), one_dim(input, dim), row_of(index)
+    x, dim, index = row_of(input), one_dim(input, dim), row_of(any_tensor(index, "scatter: index"))
     if value is None:
         value = row_of(src)[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
     check_places("scatter", index._data, x.shape, dim)
