@@ -112,6 +112,13 @@ def test_numbers_that_are_infinite_everywhere_have_slope_0(fast: bool) -> None:
 # What is wrong
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_short_waves_are_no_kink(fast: bool) -> None:
+    for seed in range(4):
+        x = ta.tensor(np.random.default_rng(seed).normal(size=(3, 4)), requires_grad=True)
+        assert ta.gradcheck(lambda x: (x * 1e4).sin() * 1e-3, [x], fast=fast, seed=seed)
+
+
 def test_rounding_of_large_values_is_no_kink() -> None:
     """It moves each slope, and a message about kinks would lead away from the wrong rule."""
     sine = op_with(lambda x: 1e9 + np.sin(x), lambda grad, x: 1.5 * grad * np.cos(x))
