@@ -350,6 +350,9 @@ def test_copies_and_pickles_of_what_was_changed():
 @pytest.mark.parametrize(
     "compute",
     [
+        lambda m, F: m.tensor([5, 6], dtype=m.int8) & m.tensor(3),
+        lambda m, F: m.tensor(8) | m.tensor([5, 6], dtype=m.int32),
+        lambda m, F: m.tensor([5, 6], dtype=m.uint8) ^ m.tensor([True, False]),
         lambda m, F: F.softmax(m.tensor([1, -1]), -1, dtype=m.float32),
         lambda m, F: F.log_softmax(m.tensor([1, -1]), -1, dtype=m.float32),
         lambda m, F: F.rms_norm(m.tensor([[0.01, 0.02]], dtype=m.float16), (2,)),

@@ -542,21 +542,23 @@ def dropout(x: Array, p: float, seed: int) -> Array:
 
 
 def gather(x: Array, index: Array, dim: int) -> Array:
+    shape, x, index = index.shape, np.atleast_1d(x), np.atleast_1d(index)
     out = np.empty(index.shape, x.dtype)
     for place in np.ndindex(index.shape):
         source = list(place)
         source[dim] = index[place]
         out[place] = x[tuple(source)]
-    return out
+    return out.reshape(shape)
 
 
 def scatter_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
-    out = np.zeros(target, x.dtype)
+    x, index = np.atleast_1d(x), np.atleast_1d(index)
+    out = np.zeros(target or (1,), x.dtype)
     for place in np.ndindex(index.shape):
         to = list(place)
         to[dim] = index[place]
         out[tuple(to)] += x[place]
-    return out
+    return out.reshape(target)
 
 
 def put(x: Array, index: Any, shape: tuple[int, ...]) -> Array:

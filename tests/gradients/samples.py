@@ -568,6 +568,9 @@ def gather_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     for shape, index, dim, edge in [
         ((4,), (3,), 0, ""),
         ((1,), (5,), 0, "one element taken often"),
+        ((4,), (), 0, "a number as index"),
+        ((), (), 0, "0-d"),
+        ((), (3,), 0, "of a number"),
         ((3, 4), (3, 4), 0, ""),
         ((3, 4), (3, 4), 1, ""),
         ((3, 4), (2, 4), 0, "fewer rows"),
@@ -582,8 +585,9 @@ def gather_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
         ((2, 2), (2, 2), 1, ""),
     ]:
         for _ in range(2 if not edge else 1):
-            places = rng.integers(0, shape[dim], index)
-            found.append(Sample((normal(rng, shape).astype(dtype), places), {"dim": dim}, edge))
+            places = np.asarray(rng.integers(0, shape[dim] if shape else 1, index))
+            x = np.asarray(normal(rng, shape), dtype)
+            found.append(Sample((x, places), {"dim": dim}, edge))
     return found
 
 
@@ -592,7 +596,8 @@ def scatter_along_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sam
     for sample in gather_samples(rng, dtype):
         x, index = sample.inputs
         options = {"dim": sample.options["dim"], "target": x.shape}
-        found.append(Sample((normal(rng, index.shape).astype(dtype), index), options, sample.edge))
+        values = np.asarray(normal(rng, index.shape), dtype)
+        found.append(Sample((values, index), options, sample.edge))
     return found
 
 

@@ -239,6 +239,9 @@ FAULTS = {
     ),
     "relu that lets everything pass": op_with(lambda x: np.maximum(x, 0), lambda grad: grad),
     "no gradient at all": op_with(lambda x: x * 3, lambda grad: None),
+    "float32 in the rule": op_with(
+        lambda x: x * x, lambda grad, x: (grad * x * 2).astype(np.float32)
+    ),
 }  # fmt: skip
 
 

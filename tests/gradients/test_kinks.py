@@ -12,7 +12,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
-from tinyattn.testing import check_op, slopes
+from tinyattn.testing import check_op, gradcheck, slopes
 
 Function = Callable[..., Any]
 
@@ -79,6 +79,21 @@ def test_modules_with_relu_pass(seed: int) -> None:
     assert "at a kink, first sample 0, output 0[4, " in said
 
 
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("act", ["relu", "leaky relu", "abs", "clamp"])
+def test_layers_without_bias_pass_at_an_input_of_0(act: str, fast: bool) -> None:
+    """All numbers of the first layer lie at their kinks there, and move along one line."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        first, second = (
+            ta.tensor(rng.normal(size=s), requires_grad=True) for s in ((1, 3), (3, 1))
+        )
+        x = ta.tensor(np.linspace(-1, 1, 5)[:, None], requires_grad=True)
+        assert ta.gradcheck(
+            lambda x, a, b: FUNCTIONS[act](x @ a) @ b, [x, first, second], fast=fast, seed=seed
+        )
+
+
 def test_an_encoder_layer_with_relu_passes() -> None:
     ta.manual_seed(0)
     attention = nn.MultiHeadedAttention(2, 8, 0.0)
@@ -95,6 +110,13 @@ def test_numbers_that_are_infinite_everywhere_have_slope_0(fast: bool) -> None:
 
 
 # What is wrong
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_short_waves_are_no_kink(fast: bool) -> None:
+    for seed in range(4):
+        x = ta.tensor(np.random.default_rng(seed).normal(size=(3, 4)), requires_grad=True)
+        assert ta.gradcheck(lambda x: (x * 1e4).sin() * 1e-3, [x], fast=fast, seed=seed)
 
 
 def test_rounding_of_large_values_is_no_kink() -> None:
@@ -316,6 +338,23 @@ def test_one_side_is_noticed_where_all_elements_lie_at_the_kink(above: float, be
     rule = slope(lambda x: np.where(x > 0, above, np.where(x < 0, below, 0.5)))
     with pytest.raises(GradcheckError, match=r"d output 0\[0\] / d input 0\[0\].* no kink is near"):
         check_op(op_with(leaky, rule), [(np.zeros(1),)], second_order=False)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(("above", "below"), [(1.0, -1.0), (1.0, 0.0), (1.0, -0.9), (0.0, 0.0)])
+def test_one_side_is_noticed_where_the_differences_agree_at_the_kink(
+    above: float, below: float, fast: bool
+) -> None:
+    """The slope 0 of |x| at 0 is that of the differences too; no number is below 0."""
+    rule = slope(lambda x: np.where(x > 0, above, np.where(x < 0, below, 0.0)))
+    for seed in range(6):
+        for numbers in ([0.0], [0.5, 0.0, 0.0, 2.0], [[-0.0, 0.0], [0.0, 0.0]]):
+            x = ta.tensor(np.array(numbers), requires_grad=True)
+            if (above, below) == (1.0, -1.0):
+                gradcheck(op_with(np.abs, rule), x, fast=fast, seed=seed)
+                continue
+            with pytest.raises(GradcheckError, match=r"derivative gives"):
+                gradcheck(op_with(np.abs, rule), x, fast=fast, seed=seed)
 
 
 @each_shape

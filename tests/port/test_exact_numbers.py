@@ -49,6 +49,9 @@ FUNCTIONS = {
     "trunc": (lambda space, x, y: space.div(x, y, rounding_mode="trunc")),
     "floor": (lambda space, x, y: space.div(x, y, rounding_mode="floor")),
     "trunc of a number": (lambda space, x, y: space.div(x, 0.0, rounding_mode="trunc") + y),
+    "smooth l1": lambda space, x, y: space.nn.functional.smooth_l1_loss(
+        x, y, reduction="none", beta=0.5
+    ),
 } | {
     f"lerp {weight}": lambda space, x, y, weight=weight: space.lerp(x, y, weight)
     for weight in (0.0, 0.25, 0.5, 1.0, 2.0, -1.0)
@@ -66,6 +69,22 @@ def test_special_numbers_are_pytorchs(torch: Any, name: str, dtype: Any) -> None
     theirs = gradients(torch, FUNCTIONS[name], x, y)
     for mine, right in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, right, 1e-6 if dtype == np.float32 else 1e-14, 2e-45)
+
+
+def test_equal_numbers_have_the_second_derivative_of_the_square(torch: Any) -> None:
+    for t in (torch_names, torch):
+        x = t.tensor([1.0, 2.0, 5.0], requires_grad=True)
+        loss = t.nn.functional.smooth_l1_loss(x, t.tensor([1.0, 2.5, 1.0]), beta=2.0)
+        (first,) = t.autograd.grad(loss, x, create_graph=True)
+        (second,) = t.autograd.grad(first, x, t.tensor([3.0, -6.0, 9.0]))
+        assert second.tolist() == [0.5, -1.0, 0.0]
+
+
+def test_digits_of_float16_do_not_overflow(torch: Any) -> None:
+    numbers = [65504.0, 710.0, -745.0, 0.126]
+    mine, right = (space.tensor(numbers, dtype=space.float16) for space in (torch_names, torch))
+    assert mine.round(decimals=2).dtype == np.float16
+    assert mine.round(decimals=2).tolist() == right.round(decimals=2).tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -28,6 +28,7 @@ V, W = RNG.normal(size=4), RNG.normal(size=4)
 TIES = np.array([[2.5, -2.5, 0.0, -0.4], [1.5, 3.7, -7.0, 0.5]])
 I2, J2 = np.array([[2, -7, 7, 0], [1, 4, 0, 9]]), np.array([[3, 2, -2, 5], [1, 2, 6, 4]])
 M = Y > 0
+NUMBER = np.array(0.5)  # of no dimension
 ROWS = np.array([2, 0, 2])
 PLACES = np.array([[0, 2, 1, 0], [2, 0, 2, 1]])  # no place twice along dimension 0
 AGAIN = np.array([[0, 0, 1, 0], [0, 2, 1, 1]])
@@ -110,9 +111,12 @@ BOTH: dict[str, list[Any]] = {
         ((Y, 0, PLACES, Z[:2]), {}), ((Y, 0, PLACES), {"value": 7.5}), ((Y, 0, PLACES, 2.0), {}),
         ((Y, 1, PLACES[:, 1:3], Z[:2, :2]), {}), ((I2, 1, np.array([[1], [3]]), 1), {}),
         ((J2, 1, np.array([[1], [3]]), I2), {}),
+        ((V, 0, np.array(2), NUMBER), {}), ((V, 0, np.array(2)), {"value": 1}),
+        ((NUMBER, 0, np.array(0), 5.0), {}), ((NUMBER, 0, np.array([0]), V[:1]), {}),
     ],
     "scatter_add": [
         ((Y, 0, AGAIN, Z[:2]), {}), ((Y, -1, AGAIN, Z[:2]), {}), ((I2, 1, AGAIN[:1], J2), {}),
+        ((V, -1, np.array([3]), NUMBER), {}), ((NUMBER, 0, np.array(0), NUMBER), {}),
     ],
     "select": [((Y, 1, 2), {}), ((Y, 0, -1), {})],
     "short": one(TIES),
@@ -359,6 +363,22 @@ def test_a_leaf_changes_in_place_without_recording_only(torch: Any) -> None:
         assert x.grad.tolist() == [[10, 10], [4, -2]]
 
 
+def test_fill_writes_what_the_dtype_holds(torch: Any) -> None:
+    for t in (ours, torch):
+        assert t.zeros(2, dtype=t.bool).fill_(1).tolist() == [True, True]
+        assert str(t.ones(1).fill_(-0.0).item()) == "-0.0"
+        value = t.tensor(2.0, requires_grad=True)
+        x = t.empty(2).fill_(value)
+        (x * t.tensor([3.0, -5.0])).sum().backward()
+        assert value.grad.item() == -2
+        leaf = t.empty(2).fill_(2.0).requires_grad_()
+        (leaf * t.tensor([3.0, -5.0])).sum().backward()
+        assert leaf.is_leaf
+        assert leaf.grad.tolist() == [3, -5]
+    with pytest.raises(DtypeError, match=r"1.5 does not fit"):
+        ours.zeros(2, dtype=ours.int64).fill_(1.5)
+
+
 def test_a_graph_notices_a_change_of_what_it_saved() -> None:
     x = ours.ones(2, requires_grad=True)
     y = x * x
@@ -444,6 +464,8 @@ def test_dtypes(torch: Any) -> None:
         cls, cls_there = getattr(ours, kind), getattr(torch, kind)
         assert isinstance(made, cls)
         assert isinstance(made, ours.Tensor)
+        assert type(made) == ours.Tensor  # noqa: E721
+        assert type(made) not in (cls, *{cls: cls})
         assert not isinstance(ours.zeros(2, dtype=other), cls)
         assert cls(2, 3).shape == tuple(cls_there(2, 3).shape)
         assert cls().shape == tuple(cls_there().shape)
@@ -536,9 +558,31 @@ def test_windows_and_parts_that_are_not_there_are_refused(torch: Any) -> None:
             lambda x: x.narrow(1, 3, 2),
             lambda x: x.narrow(1, -5, 2),
             lambda x: x.narrow(1, 0, -1),
+            lambda x: x[0, 0].narrow(0, 0, 1),
+            lambda x: x[0, 0].select(0, 0),
         ):
             with pytest.raises((RuntimeError, IndexError) if t is torch else ValueError):
                 call(x)
+    number, first = ours.tensor(1.0), ours.tensor([0])
+    for change in (
+        lambda: number.index_fill(0, first, 2.0),
+        lambda: number.index_add_(0, first, ours.ones(1)),
+        lambda: number.index_copy(0, first, ours.ones(1)),
+        lambda: number.index_select(0, first),
+    ):
+        with pytest.raises(ValueError, match=r"one dimension or more, got a 0-d tensor"):
+            change()
+    with pytest.raises(IndexError, match=r"dim 1 is out of range .*expected -1 to 0"):
+        number.gather(1, ours.tensor(0))
+    for index in (0, True, [0], None):
+        for x in (number, first, ours.ones(2, 3)):
+            with pytest.raises(TypeError, match=r"integer index|index must be a Tensor"):
+                x.gather(0, index)
+            with pytest.raises(TypeError, match="index must be a Tensor"):
+                x.scatter_(0, index, 1)
+    for product in (ours.dot, ours.outer):
+        with pytest.raises(TypeError, match="other must be a Tensor"):
+            product(ours.ones(2, 3), 7)
 
 
 def test_what_has_no_such_product_or_probability_is_refused(torch: Any) -> None:

@@ -262,19 +262,19 @@ def ge(x: AnyTensor, y: Operand) -> AnyTensor:
     return x >= y
 
 
-@op(differentiable=False)
+@op(promote=True, differentiable=False)
 def logical_and(x: AnyTensor, y: Operand) -> AnyTensor:
     """x & y, of booleans or of the bits of integers."""
     return x & y
 
 
-@op(differentiable=False)
+@op(promote=True, differentiable=False)
 def logical_or(x: AnyTensor, y: Operand) -> AnyTensor:
     """x | y, of booleans or of the bits of integers."""
     return x | y
 
 
-@op(differentiable=False)
+@op(promote=True, differentiable=False)
 def logical_xor(x: AnyTensor, y: Operand) -> AnyTensor:
     """x ^ y, of booleans or of the bits of integers."""
     return x ^ y

@@ -193,7 +193,7 @@ def dx(grad, x):
 
 @op
 def abs(x: AnyTensor) -> AnyTensor:
-    """|x|; the gradient at 0 is 0. Differs from PyTorch: the gradient at NaN is NaN."""
+    """|x|; the gradient at 0 and at NaN is 0."""
     return namespace(x).abs(x)
 
 
@@ -204,9 +204,8 @@ def dx(grad, x):
 
 @op(differentiable=False)
 def sign(x: AnyTensor) -> AnyTensor:
-    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0; NaN stays NaN, where
-    there it becomes 0."""
-    return namespace(x).sign(x)
+    """-1, 0 or 1; 0 for NaN. Differs from PyTorch: no gradient, where there it is 0."""
+    return namespace(x).subtract(x > 0, x < 0, dtype=x.dtype)
 
 
 @op(differentiable=False)

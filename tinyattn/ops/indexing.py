@@ -205,8 +205,8 @@ def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
 @op
 def gather(x: AnyTensor, dim: int, index: Any) -> AnyTensor:
     """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on for other dims."""
-    if not x.ndim:
-        return gather(x.reshape(1), 0, index.reshape(-1)).reshape(index.shape)
+    if not (x.ndim and getattr(index, "ndim", 1)):
+        return gather(row_of(x), dim, row_of(index)).reshape(index.shape)
     dim = one_dim(x, dim)
     check_places("gather", index, x.shape, dim)
     return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
@@ -220,10 +220,10 @@ def dx(grad, index, shape, dim):
 @op
 def scatter_along(x: AnyTensor, dim: int, index: Any, target: tuple[int, ...]) -> AnyTensor:
     """Zeros of shape `target` with each element added where `gather` takes it from."""
-    if not target:
-        return scatter_along(x.reshape(-1), 0, index.reshape(-1), (1,)).reshape(())
     if x.shape != index.shape:
         raise ShapeError(f"scatter_along takes an index of shape {x.shape}, got {index.shape}")
+    if not (target and x.ndim):
+        return scatter_along(row_of(x), dim, row_of(index), target or (1,)).reshape(target)
     dim %= len(target)
     check_places("scatter_along", index, target, dim)
     return add_along(x, index, dim, target)
@@ -232,6 +232,11 @@ def scatter_along(x: AnyTensor, dim: int, index: Any, target: tuple[int, ...]) -
 @scatter_along.vjp("x")
 def dx(grad, index, dim):
     return gather(grad, dim, index)
+
+
+def row_of(x: Any) -> Any:
+    """A number, which PyTorch takes as a row of one element here; a tensor of more as it is."""
+    return x if getattr(x, "ndim", 1) else x.reshape(1)
 
 
 def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:

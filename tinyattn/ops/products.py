@@ -215,7 +215,7 @@ def bmm(x: AnyTensor, other: AnyTensor) -> AnyTensor:
 @of_tensors
 def dot(x: AnyTensor, other: AnyTensor) -> AnyTensor:
     """The sum of x_i y_i: two vectors (N,) -> a 0-d tensor."""
-    if x.ndim != 1 or any_tensor(other, "other").shape != x.shape:
+    if any_tensor(other, "other").shape != x.shape or x.ndim != 1:
         raise ShapeError(f"dot takes two vectors (N,), got {x.shape} and {other.shape}")
     return matmul(x, other)
 
@@ -223,6 +223,6 @@ def dot(x: AnyTensor, other: AnyTensor) -> AnyTensor:
 @of_tensors
 def outer(x: AnyTensor, other: AnyTensor) -> AnyTensor:
     """x_i y_j for all i and j: (N,), (M,) -> (N, M)."""
-    if x.ndim != 1 or any_tensor(other, "other").ndim != 1:
+    if any_tensor(other, "other").ndim != 1 or x.ndim != 1:
         raise ShapeError(f"outer takes (N,) and (M,), got {x.shape} and {other.shape}")
     return mul(unsqueeze(x, 1), other)

@@ -18,8 +18,11 @@ from ..base.backend import namespace, quietly, to_device
 from ..engine.grad_mode import enable_grad
 from ..tensors.tensor import Tensor
 
-# f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
-FIVE_POINTS = ((-2.0, 1.0), (-1.0, -8.0), (1.0, 8.0), (2.0, -1.0))
+# f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h. With
+# f(x) and the weights of BEND a smooth function gives about 0, and one with a kink at x does not.
+FIVE_POINTS = (-2.0, -1.0, 1.0, 2.0, 0.0)
+SLOPE = (1.0, -8.0, 8.0, -1.0)
+BEND = (1.0, -4.0, -4.0, 1.0, 6.0)
 ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of a difference of two values of size 1
 # Walks along the line, all past the point: one through it, the others beside it, on both sides.
 BESIDE = (0.0, 0.1, -0.1, 0.3, -0.3, 1.0, -1.0)
@@ -58,11 +61,12 @@ class Line:
         # A constant has slope 0, even if it is infinite.
         return np.where((stack == stack[0]).all(axis=0), 0.0, stack)
 
-    def slope(self, step: float) -> np.ndarray:
-        """d output / d step, by finite differences."""
-        values = self.values([place * step for place, _ in FIVE_POINTS])
-        total = quietly(np.tensordot, [weight for _, weight in FIVE_POINTS], values, 1)
-        return total / (12 * step * self.scale)
+    def slope(self, step: float) -> tuple[np.ndarray, np.ndarray]:
+        """d output / d step, by finite differences; and a number that is about 0 without a kink."""
+        values = self.values([place * step for place in FIVE_POINTS])
+        slope = quietly(np.tensordot, SLOPE, values[:4], 1)
+        bend = quietly(np.tensordot, BEND, values, 1)
+        return slope / (12 * step * self.scale), bend / (12 * step * self.scale)
 
     def rounding(self, step: Any) -> np.ndarray:
         """How much rounding may change a slope."""

@@ -40,6 +40,11 @@ class OfDtype(type):
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Base) and (cls.kind is None or cls.kind is value.dtype)
 
+    def __eq__(cls, other: Any) -> bool:  # for `type(x) == torch.Tensor`
+        return cls is other or (cls.kind is None and other is Base)
+
+    __hash__ = type.__hash__
+
 
 KIND_OF = {"Tensor": None} | {f"{name.capitalize()}Tensor": kind for name, kind in KINDS.items()}
 CLASSES = {

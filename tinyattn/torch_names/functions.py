@@ -15,12 +15,19 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import check_choice, checked_index, integer, one_dim, sizes_of
+from ..base.checks import (
+    check_choice,
+    checked_index,
+    integer,
+    one_dim,
+    require_dims,
+    sizes_of,
+)
 from ..engine.autograd import wrap
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
 from ..ops.arguments import any_tensor
-from ..ops.indexing import check_places, shape_at
+from ..ops.indexing import check_places, row_of, shape_at
 from ..tensors.tensor import Tensor
 from .devices import MAKERS, adapted
 from .marks import both, changing, function, rows, with_name
@@ -52,7 +59,8 @@ def stepwise(name: str) -> Callable[..., Any]:
     def function(input, **options):
         if input.dtype.kind != "f":
             return input.clone()
-        return with_gradient_0(by_numpy(name)(input, **options), input)
+        wide = input.to(np.promote_types(input.dtype, np.float32))  # 1000 to two digits needs 1e5
+        return with_gradient_0(by_numpy(name)(wide, **options).to(input.dtype), input)
 
     return function
 
@@ -158,7 +166,7 @@ broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 @both
 def narrow(input, dim, start, length):
-    size, start = input.shape[one_dim(input, dim)], integer("start", start)
+    size, start = require_dims(input, "narrow").shape[one_dim(input, dim)], integer("start", start)
     start += size if start < 0 else 0
     return input.split([start, length, size - start - integer("length", length)], dim)[1]
 
@@ -207,11 +215,11 @@ def meshgrid(*tensors, indexing="ij"):
 def along(input, dim, index, counts_back=False):
     """The index of the elements at `index` of one dimension. As in PyTorch, a negative number in a
     Tensor counts from the end for index_fill only."""
-    dim = one_dim(input, dim)
+    dim = one_dim(require_dims(input, "an index along one dimension"), dim)
     if isinstance(index, Tensor):
         if index.ndim > 1:
             raise ShapeError(f"an index along one dimension is (N,), got {index.shape}")
-        index, size = index.reshape(-1), input.shape[dim] if input.ndim else 1
+        index, size = index.reshape(-1), input.shape[dim]
         text = f"index {{number}} is out of range for {size} elements (dim {dim})"
         checked_index(index)
         require_range(index._data, -size if counts_back else 0, size, IndexError, text)
@@ -286,10 +294,10 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """
     if reduce not in (None, "add"):
         raise ValueError(f'scatter takes reduce="add" or none, got {reduce!r}')
+    x, dim, index = row_of(input), one_dim(input, dim), row_of(any_tensor(index, "scatter: index"))
     if value is None:
-        value = src[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
-    dim = one_dim(input, dim)
-    check_places("scatter", index._data, input.shape, dim)
+        value = row_of(src)[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
+    check_places("scatter", index._data, x.shape, dim)
     if isinstance(value, Tensor) and value.ndim and value.shape != index.shape:
         raise ShapeError(
             f"scatter takes a source no smaller than the index {index.shape}, got {src.shape}"
@@ -297,7 +305,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     # The index of every element that `gather` takes: its own, but `index` along `dim`.
     places = list(namespace(index._data).ogrid[tuple(map(slice, index.shape))])
     places[dim] = index._data
-    return index_put(input, places, value, reduce == "add")
+    return index_put(x, places, value, reduce == "add").reshape(input.shape)
 
 
 @changing

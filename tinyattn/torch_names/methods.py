@@ -78,7 +78,10 @@ class OfTensors:
     reshape_as = method(lambda self, other: self.reshape(other.shape), "x.reshape(y.shape)")
     view_as = method(lambda self, other: self.view(other.shape), "x.reshape(y.shape)")
     where = method(lambda self, condition, other: ta.where(condition, self, other))
-    fill_ = in_place(lambda self, value: ta.zeros_like(self) + value, "x[...] = value")
+    fill_ = in_place(
+        lambda self, value: ta.as_tensor(value, self.dtype, self.device).expand(self.shape).clone(),
+        "x[...] = value",
+    )
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))

@@ -134,7 +134,6 @@ ROWS: list[OpRow] = [
         lambda x: x * np.sign(ref.real(x)),
         unary(on.away, special=[0.0, -1.0, 1.0]),
         ["Tensor.abs", "Tensor.__abs__"],
-        special_torch="there the slope of |NaN| is 0",
         extremes=at(*ENDS),
         keeps="input 0",
     ),

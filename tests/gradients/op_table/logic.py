@@ -42,11 +42,10 @@ ROWS: list[OpRow] = [
     ),
     unary_row(
         "sign",
-        np.sign,
+        lambda x: np.where(np.isnan(x), 0, np.sign(x)).astype(x.dtype),
         unary(special=[0.0, -0.0, 2.0]),
         ["Tensor.sign"],
         differentiable=(),
-        special_torch="there the sign of NaN is 0",
     ),
     reduction_row(
         "argmax",

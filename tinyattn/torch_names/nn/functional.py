@@ -90,8 +90,11 @@ def smooth_l1_loss(
 ) -> Tensor:
     """|x - target| - beta / 2, and where |x - target| < beta its square / (2 beta)."""
     check_same_shape("smooth_l1_loss", input, target)
-    error = (input - target).abs()
-    losses = where(error < beta, error * error / (2 * beta), error - beta / 2) if beta else error
+    error = input - target
+    # No `where`, because the square of an infinite error would have the gradient 0 * inf; and no
+    # `abs`, because at 0 it would lose the derivative of second order.
+    near = error.clamp(-beta, beta)
+    losses = near * (error - near / 2) / beta if beta else error.abs()
     return reduced(losses, reduction)
 
 
