@@ -157,7 +157,7 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("torch.mean(x, 1, dtype=x)", "torch.mean()", "unexpected keyword argument 'dtype'"),
     ("x.amax(1, where=x)", "x.amax()", "unexpected keyword argument 'where'"),
     ("x.mean(1, dtype=torch.float64)", "x.mean()", "unexpected keyword argument 'dtype'"),
-    ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "it is not h"),
+    ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "write a Lamb"),
 ]
 
 
