@@ -148,6 +148,7 @@ FUNCTIONS: dict[str, list[Any]] = {
 }  # fmt: skip
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),
+    "detach_": [],
     "is_contiguous": one(Y),
     "unfold": [((D, -1, 2, 1), {}), ((D, 1, 2, 2), {}), ((D, 0, 2, 1), {}), ((V, 0, 3, 2), {})],
     "char": one(I2),
@@ -362,6 +363,24 @@ def test_changes_in_place(torch: Any, name: str, args: Any, options: Any, dtype:
         return view
 
     compare(memory, torch, args, options, dtype)
+
+
+def test_detach_ends_a_graph_in_place(torch: Any) -> None:
+    """As programs do with the state of a recurrent layer."""
+    results = []
+    for library in (ours, torch):
+        w, state = library.tensor([2.0, -1.0], requires_grad=True), library.ones(2)
+        for _ in range(3):
+            state.detach_()
+            state = w * state + 1
+            (state * library.tensor([1.5, -2.0])).sum().backward()
+        assert state.detach_() is state
+        state += 1
+        assert state.is_leaf
+        assert not state.requires_grad
+        assert not w.detach_().requires_grad
+        results.append([w.grad.tolist(), state.tolist()])
+    assert results[0] == results[1]
 
 
 def test_a_leaf_changes_in_place_without_recording_only(torch: Any) -> None:

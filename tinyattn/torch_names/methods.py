@@ -96,6 +96,13 @@ class OfTensors:
         """In tinyattn: write x[...] = y"""
         return src.to(self).expand(self.shape).clone()
 
+    def detach_(self: Any) -> Tensor:
+        """In tinyattn: write x = x.detach()"""
+        if self.is_leaf:
+            return self.requires_grad_(False)
+        self._node = None
+        return self
+
     def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
         """The windows of `size` along a dimension, which come last: x.unfold(0, 3, 1)[i] has the
         elements from i to i + 2.
