@@ -9,8 +9,11 @@ class ShapeError(ValueError, RuntimeError):
     """Shapes or ranks that do not fit together. It is a RuntimeError too, as in PyTorch."""
 
 
-class DtypeError(TypeError):
-    """An array of a dtype that the operation does not take, such as integers instead of floats."""
+class DtypeError(TypeError, RuntimeError):
+    """An array of a dtype that the operation does not take, such as integers instead of floats.
+
+    It is a RuntimeError too, as in PyTorch.
+    """
 
 
 class DeviceError(ValueError):
