@@ -95,7 +95,7 @@ MET: dict[str, tuple[int, tuple[str, ...]]] = {
     "x.norm": (0, ("p",)),
     "x.numpy": (-1, ()),
 }
-# Arguments that are taken with one value alone.
+# Arguments of classes that are taken with one value alone.
 ONE_VALUE: dict[str | None, Any] = {"max_norm": None, "padding_mode": "zeros"}
 ONE_VALUE |= dict.fromkeys([*REFUSED, "scale_grad_by_freq", "add_bias_kv", "add_zero_attn"], False)
 DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
@@ -159,7 +159,7 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
     A method may be another one of the same name: only the names of its arguments are compared.
     """
     named: dict[str, Any] = {keyword.arg: None for keyword in call.keywords if keyword.arg}
-    for keyword in call.keywords if not is_method else ():
+    for keyword in call.keywords if isinstance(function, type) else ():
         only, value = ONE_VALUE.get(keyword.arg, keyword), keyword.value
         if only is not keyword and isinstance(value, ast.Constant) and value.value != only:
             why = REFUSED.get(keyword.arg or "", "no other value is taken")
