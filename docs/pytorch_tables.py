@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import tinyattn as ta
 from tinyattn import hints, nn, optim
 from tinyattn import torch_names as torch
+from tinyattn.base.names import OF_TORCH_NAMES
 from tinyattn.torch_names import methods, scan
 
 SPACES: dict[str, Any] = {"Tensor": ta.Tensor, "ta": ta, "nn": nn, "Module": nn.Module}
 SPACES |= {"F": ta.functional, "nn.init": nn.init, "optim": optim}
+SPACES |= {name: attrgetter(name)(torch) for name in OF_TORCH_NAMES}
 OTHERS = {"batches": ta.batches, "distributed": ta.distributed}
 HERE = {"ta": torch, "nn": torch.nn, "F": torch.nn.functional, "optim": torch.optim}
 # A docstring that many names have stands beside this one of them.

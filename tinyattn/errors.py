@@ -5,12 +5,15 @@ errors has changed no value and no gradient; a `backward` may have freed its gra
 """
 
 
-class ShapeError(ValueError):
-    """Shapes or ranks that do not fit together."""
+class ShapeError(ValueError, RuntimeError):
+    """Shapes or ranks that do not fit together. It is a RuntimeError too, as in PyTorch."""
 
 
-class DtypeError(TypeError):
-    """An array of a dtype that the operation does not take, such as integers instead of floats."""
+class DtypeError(TypeError, RuntimeError):
+    """An array of a dtype that the operation does not take, such as integers instead of floats.
+
+    It is a RuntimeError too, as in PyTorch.
+    """
 
 
 class DeviceError(ValueError):
@@ -36,5 +39,8 @@ class GradcheckError(ValueError):
     """A derivative that disagrees with finite differences; the message names the element."""
 
 
-class CheckpointError(ValueError):
-    """A file that is damaged, cut short, or no checkpoint."""
+class CheckpointError(ValueError, RuntimeError):
+    """A file that is damaged, cut short, or no checkpoint; a state that does not fit.
+
+    It is a RuntimeError too, because PyTorch's load_state_dict raises that.
+    """

@@ -14,6 +14,8 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from .base import names
+
 NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
 KEEPS_GRADIENT = "x.retain_grad() keeps the gradient of a computed tensor"
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
@@ -24,7 +26,10 @@ ABSENT = {
     "ta.asarray": "write ta.as_tensor(data)",
     "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
     "ta.detach": "write x.detach()",
+    "ta.distributions": "F.softmax(logits, -1).multinomial(1) draws from a Categorical, and "
+    "F.log_softmax(logits, -1).gather(-1, index) has its log_prob",
     "ta.e": "write np.e",
+    "ta.fft ta.linalg": "write np.fft or np.linalg with x.numpy(), which records no gradient",
     "ta.complex64 ta.complex128 ta.polar ta.view_as_complex ta.view_as_real": NO_COMPLEX,
     "ta.cfloat ta.cdouble Tensor.cfloat Tensor.cdouble": NO_COMPLEX,
     "ta.count_nonzero Tensor.count_nonzero": "write (x != 0).sum()",
@@ -39,13 +44,29 @@ ABSENT = {
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
+    "nn.ParameterDict": "write nn.ModuleDict of modules that hold them",
     "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.LogSigmoid": "write -F.softplus(-x)",
-    "optim.Adagrad": "write optim.Adam",
+    "optim.Adadelta optim.Adagrad optim.Adamax optim.NAdam optim.RAdam": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.ReduceLROnPlateau": "set group['lr'] of optimizer.param_groups, or take that of "
     "tinyattn.torch_names.optim.lr_scheduler",
     "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
+    "nn.utils.parameters_to_vector": "write torch.cat([p.reshape(-1) for p in parameters])",
+    "nn.utils.vector_to_parameters": "write p.copy_(part.view_as(p)) under torch.no_grad(), for p, "
+    "part in zip(parameters, vector.split([p.numel() for p in parameters]))",
+    "nn.utils.weight_norm": "write F.linear(x, g * v / v.norm(dim=1, keepdim=True), bias)",
+    "nn.utils.rnn.PackedSequence nn.utils.rnn.pack_sequence nn.utils.rnn.pack_padded_sequence "
+    "nn.utils.rnn.pad_packed_sequence": "give the layer the padded batch: row i ends with output[i,"
+    " lengths[i] - 1], but a reversed direction reads the padding first",
+    "nn.utils.rnn.unpad_sequence": "write [row[:n] for row, n in zip(padded, lengths)]",
+    "optim.lr_scheduler.CyclicLR": "write a LambdaLR, which takes any function of the step",
+    "utils.data.SubsetRandomSampler": "write DataLoader(Subset(dataset, indices), shuffle=True)",
+    "utils.data.WeightedRandomSampler": "write a Sampler whose __iter__ returns "
+    "iter(torch.multinomial(weights, num_samples, replacement=True).tolist())",
+    "utils.data.get_worker_info": "delete it: no other process loads samples",
+    "optim.swa_utils": "keep copy.deepcopy(model), and give its parameters the mean by lerp_",
+    "autograd.Function": "write an op with its derivative by @ta.op: the README has one",
     "Module.from_pretrained": "write module.weight.data = array, or module.load_state_dict(state); "
     "ta.interop.load_torch_state_dict reads one of PyTorch",
     "Module.type": "write module.to(dtype)",
@@ -133,7 +154,7 @@ ARGUMENTS = {
 PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:int32 long:int64
     byte:uint8 bool:bool"""
 DTYPES: dict[str, str] = dict(pair.split(":") for pair in PAIRS.split())
-OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
+OWNERS = {"Tensor", *names.OWNERS.values()}
 
 
 @cache

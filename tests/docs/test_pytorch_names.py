@@ -21,6 +21,7 @@ import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import hints, nn, optim
+from tinyattn.base.names import OF_TORCH_NAMES
 from tinyattn.hints import ARGUMENTS
 from tinyattn.torch_names import scan
 from tinyattn.torch_names.methods import take_methods
@@ -55,6 +56,7 @@ EXPRESSIONS = {
 
 SPACES = {
     "ta": ta, "Tensor": ta.ones(2), "nn": nn, "nn.init": nn.init, "F": F, "optim": optim,
+    **{name: tables.SPACES[name] for name in OF_TORCH_NAMES},
 }  # fmt: skip
 
 
@@ -64,6 +66,7 @@ def beside(torch: Any) -> dict[str, Any]:
         "ta": torch, "Tensor": torch.ones(2, 2), "nn": torch.nn, "nn.init": torch.nn.init,
         "F": torch.nn.functional,
         "optim": SimpleNamespace(**(vars(torch.optim.lr_scheduler) | vars(torch.optim))),
+        **{name: attrgetter(name)(torch) for name in OF_TORCH_NAMES},
     }  # fmt: skip
 
 

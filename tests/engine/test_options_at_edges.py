@@ -360,7 +360,21 @@ def test_grad_takes_a_list_of_tensors_alone() -> None:
     for outputs, inputs in ((y, [x, 3.0]), (y, (x, None)), ([y, 1.0], x), (y, {"x": x})):
         with pytest.raises(TypeError, match="grad takes a Tensor or a sequence of Tensors, got"):
             ta.grad(outputs, inputs, retain_graph=True)
+    with pytest.raises(TypeError, match="got list"):
+        ta.grad(y, iter([x, 3.0]))
     assert ta.grad(y, [x])[0].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("library", ["tinyattn", "torch"])
+def test_grad_takes_the_parameters_of_a_module(library: str) -> None:
+    """An iterator of them, as MAML and gradient penalties do."""
+    torch = ta if library == "tinyattn" else pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    x = torch.tensor([[1.0, -3.0]])
+    y = (torch.tensor([[2.0]]) * net(x)).sum()
+    grads = torch.autograd.grad(y, net.parameters()) if torch is not ta else None
+    grads = grads or ta.grad((z for z in [y]), filter(lambda p: p.requires_grad, net.parameters()))
+    assert [g.tolist() for g in grads] == [[[2.0, -6.0]], [2.0]]
 
 
 @pytest.mark.parametrize("counts", [2, [2], [0], [1, 0, 2]])

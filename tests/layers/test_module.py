@@ -249,6 +249,36 @@ def test_list_filled_with_modules_later_is_not_ignored_either(name):
             use()
 
 
+@pytest.mark.parametrize("library", ["tinyattn", "torch"])
+def test_a_module_inside_may_have_a_train_of_its_own(library):
+    """One keeps its BatchNorm in evaluation mode, as detectors do; one counts, as LoRA merges."""
+    nn = ta.nn if library == "tinyattn" else pytest.importorskip("torch").nn
+
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.other = nn.Dropout(0.5), nn.Dropout(0.5)
+
+        def train(self, mode=True):
+            super().train(mode)
+            self.norm.eval()
+            return self
+
+    class Merged(nn.Linear):
+        def train(self, mode=True):
+            self.modes = [*getattr(self, "modes", []), mode]
+            return super().train(mode)
+
+    net = nn.Sequential(nn.Sequential(Frozen()), Merged(2, 2))
+    assert net.train() is net
+    inside = net[0][0]
+    assert (inside.training, inside.norm.training, inside.other.training) == (True, False, True)
+    assert net.eval() is net
+    assert not any(module.training for module in net.modules())
+    net.train(True)
+    assert net[1].modes == [True, False, True]
+
+
 def test_parts_that_have_names_too_may_be_in_a_list():
     net = nn.Module()
     net.first, net.scale, net.layers = nn.Linear(2, 2), nn.Parameter([1.0]), []

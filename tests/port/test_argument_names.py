@@ -167,6 +167,13 @@ def test_what_is_refused() -> None:
             call()
 
 
+def test_the_numbers_of_inputs_and_outputs_have_pytorchs_name(torch: Any) -> None:
+    """Programs copy the first values of nn.Linear, and so call a private function."""
+    for shape in ((3, 4), (2, 3, 5, 7)):
+        fans = [x.nn.init._calculate_fan_in_and_fan_out(x.ones(shape)) for x in (ours, torch)]
+        assert fans[0] == fans[1]
+
+
 @pytest.mark.parametrize("name", ["normal_", "uniform_", "xavier_uniform_", "kaiming_normal_"])
 def test_starting_values_come_from_a_generator(name: str) -> None:
     drawn = []

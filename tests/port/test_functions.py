@@ -62,6 +62,8 @@ BOTH: dict[str, list[Any]] = {
         *[((TIES, J2 * 1.0), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
         *[((I2, J2), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
     ],
+    "bitwise_left_shift": [((I2, J2), {}), ((I2, 3), {})],
+    "bitwise_right_shift": [((I2, J2), {}), ((I2, 1), {})],
     "divide": one(Y, X, rounding_mode=None),
     "eq": COMPARED,
     "floor": [((TIES,), {}), ((I2,), {})],
@@ -150,6 +152,7 @@ FUNCTIONS: dict[str, list[Any]] = {
 }  # fmt: skip
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),
+    "detach_": [],
     "is_contiguous": one(Y),
     "unfold": [((D, -1, 2, 1), {}), ((D, 1, 2, 2), {}), ((D, 0, 2, 1), {}), ((V, 0, 3, 2), {})],
     "char": one(I2),
@@ -325,6 +328,24 @@ IN_PLACE |= {name: BOTH[name] for name in functions.CHANGING}
 CHANGED = {"lerp": one(Y, Z, 0.3), "div": BOTH["div"][:1]}
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize(
+    "code", ["z = x << y", "z = x >> y", "z = x << 2", "z = 5 << y", "z = 5 >> y", "z = y >> 1"]
+)
+def test_shifts(torch: Any, code: str, dtype: str) -> None:
+    results = []
+    for library in (ours, torch):
+        pair = [library.tensor(v, dtype=getattr(library, dtype)) for v in ([3, 4, 9], [1, 0, 2])]
+        known = dict(zip("xy", pair, strict=True))
+        known["row"] = known["x"][1:]
+        exec(code, known)
+        shift = "<<=" if "<<" in code else ">>="
+        exec(f"x {shift} y; y {shift} 1", known)
+        results.append([(str(known[n].dtype).split(".")[-1], known[n].tolist()) for n in "xyz"])
+        results[-1] += known["row"].tolist()  # a view has what was shifted in place
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "args", "options"), cases(IN_PLACE | CHANGED))
 def test_changes_in_place(torch: Any, name: str, args: Any, options: Any, dtype: str) -> None:
@@ -346,6 +367,24 @@ def test_changes_in_place(torch: Any, name: str, args: Any, options: Any, dtype:
         return view
 
     compare(memory, torch, args, options, dtype)
+
+
+def test_detach_ends_a_graph_in_place(torch: Any) -> None:
+    """As programs do with the state of a recurrent layer."""
+    results = []
+    for library in (ours, torch):
+        w, state = library.tensor([2.0, -1.0], requires_grad=True), library.ones(2)
+        for _ in range(3):
+            state.detach_()
+            state = w * state + 1
+            (state * library.tensor([1.5, -2.0])).sum().backward()
+        assert state.detach_() is state
+        state += 1
+        assert state.is_leaf
+        assert not state.requires_grad
+        assert not w.detach_().requires_grad
+        results.append([w.grad.tolist(), state.tolist()])
+    assert results[0] == results[1]
 
 
 def test_a_leaf_changes_in_place_without_recording_only(torch: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -126,6 +127,9 @@ SMALL: list[tuple[str, list[Any], dict[str, Any], list[np.ndarray]]] = [
     ("ELU", [0.7], {}, [X]),
     ("GLU", [], {"dim": 1}, [X]),
     ("Softplus", [], {}, [X]),
+    ("Softplus", [0.5], {}, [9 * X]),
+    ("Softplus", [2.0], {"threshold": 1.5}, [X]),
+    ("Softplus", [1.0, 0.0], {}, [X]),
     ("LogSoftmax", [], {"dim": 1}, [X]),
     ("Flatten", [], {}, [X]),
     ("Flatten", [0, 1], {}, [X]),
@@ -612,6 +616,28 @@ def test_multihead_attention(torch: Any, kind: str, mask: str) -> None:
             compare(
                 ours, theirs, torch, [inputs[0], inputs[1], inputs[1]], **MASKS[mask], **weights
             )
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((2, 3), (1, 5), (1, 5)), ((1, 3), (2, 5), (2, 5)), ((2, 3), (2, 5), (2, 1)),
+        ((2, 3), (2, 5), (1, 5)), ((4, 3), (4, 5), (5, 4)), ((4, 3), (5, 4), (4, 5)),
+        ((3, 4), (4, 3), (4, 3)),
+    ],
+)  # fmt: skip
+def test_inputs_of_other_samples_or_lengths_are_refused(
+    query: Any, key: Any, value: Any, weights: bool
+) -> None:
+    """Those of as many rows in all too, as keys (4, 5) and values (5, 4)."""
+    for batch_first in (True, False):
+        attention = nn.MultiheadAttention(E, H, batch_first=batch_first)
+        inputs = [ta.randn(*size, E) for size in (query, key, value)]
+        inputs = inputs if batch_first else [x.transpose(0, 1) for x in inputs]
+        shapes = re.escape(str([x.shape for x in inputs]))
+        with pytest.raises(ShapeError, match=f"same number of samples, B, .* got {shapes}"):
+            attention(*inputs, need_weights=weights)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)

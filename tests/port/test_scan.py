@@ -157,7 +157,11 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("torch.mean(x, 1, dtype=x)", "torch.mean()", "unexpected keyword argument 'dtype'"),
     ("x.amax(1, where=x)", "x.amax()", "unexpected keyword argument 'where'"),
     ("x.mean(1, dtype=torch.float64)", "x.mean()", "unexpected keyword argument 'dtype'"),
-    ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "it is not h"),
+    ("nn.Conv2d(1, 2, 3, padding_mode='reflect')", "torch.nn.Conv2d()", "padding_mode is 'zeros'"),
+    ("nn.Embedding(3, 2, max_norm=1.0)", "torch.nn.Embedding()", "max_norm is None here"),
+    ("torch.optim.Adam(x, amsgrad=True)", "torch.optim.Adam()", "amsgrad is False here: leave it"),
+    ("torch.optim.SGD(x, maximize=True)", "torch.optim.SGD()", "maximize is False here: minim"),
+    ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "write a Lamb"),
 ]
 
 
@@ -186,6 +190,9 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "torch.pow(input=x, exponent=2)", "nn.init.normal_(x, generator=x)", "x.no_decay = True",
         "torch.zeros_like(x, memory_format=torch.preserve_format)", "self.weights.x = 3",
         "torch.compile(x, mode='max-autotune')", "from torch.optim.optimizer import Optimizer",
+        "torch.optim.Adam(x, amsgrad=False)", "nn.Embedding(3, 2, max_norm=None)", "f(max_norm=1)",
+        "nn.utils.clip_grad_norm_(x, max_norm=1.0)",
+        "nn.Conv2d(1, 2, 3, padding_mode='zeros')", "torch.optim.SGD(x, maximize=options)",
         "self.require = 1", "for p in model.parameters(): p.requires_grad = False", "x.shape()",
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ import pytorch_tables as tables
 
 import tinyattn as ta
 from tinyattn import hints, torch_names
+from tinyattn.base.names import OF_TORCH_NAMES
 from tinyattn.errors import ShapeError
 from tinyattn.torch_names import methods, nn, scan
 from tinyattn.torch_names.nn import functional as F
@@ -29,6 +30,7 @@ LEFT_OUT, DIFFERS = tables.missing(), tables.differences()
 IN_TORCH_NAMES = LEFT_OUT.keys() & hints.added().keys()
 methods.take_methods()  # which the tables gave
 
+OWN = tuple(f"{owner}." for owner in OF_TORCH_NAMES)  # parts that only torch_names has
 MODULES = {"ta": "", "nn": "nn", "nn.init": "nn.init", "F": "nn.functional", "optim": "optim"}
 
 
@@ -53,6 +55,7 @@ def added() -> set[str]:
     }
     for owner, kind in (("Tensor", ta.Tensor), ("Module", ta.nn.Module)):
         found |= {f"{owner}.{name}" for name in methods.GIVEN[kind] if lacks(kind, name)}
+    found = {name for name in found if ".__" not in name}  # x << y
     return found
 
 
@@ -106,6 +109,39 @@ def test_the_error_of_tinyattn_says_where_the_name_is(name: str) -> None:
 def test_an_import_says_where_the_name_is(name: str) -> None:
     with pytest.raises(ImportError, match=r"; tinyattn\.torch_names has it$"):
         exec(f"from tinyattn import {name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["nn.ParameterList", "optim.Adagrad", *(n for n in LEFT_OUT if n.startswith(OWN))]
+)
+def test_an_import_from_torch_names_says_what_to_write(name: str) -> None:
+    owner, _, last = name.rpartition(".")
+    with pytest.raises(ImportError, match=re.escape(f"no {name}: {LEFT_OUT[name]}")):
+        exec(f"from tinyattn.torch_names.{owner} import {last}")
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_what_is_written_instead_of_a_name_of_torch_names(torch: Any) -> None:
+    samples = [np.linspace(-1, 2, 6).reshape(2, 3), np.array([[1.0], [-2.0]]), np.ones((3, 3))]
+    results = []
+    for library in (torch_names, torch):
+        v, g, x = (library.tensor(a, requires_grad=True) for a in samples)
+        known = {"parameters": [v, g], "torch": library, "F": library.nn.functional}
+        known |= {"v": v, "g": g, "x": x, "bias": None, "padded": x, "lengths": [1, 3, 2]}
+        if library is torch:
+            layer = torch.nn.utils.weight_norm(torch.nn.Linear(3, 2, bias=False).double())
+            layer.weight_g, layer.weight_v = (torch.nn.Parameter(p) for p in (g, v))
+            made = [layer(x), torch.nn.utils.parameters_to_vector([v, g])]
+            lengths = torch.tensor([1, 3, 2])
+            made += torch.nn.utils.rnn.unpad_sequence(x, lengths, batch_first=True)
+        else:
+            names = "weight_norm", "parameters_to_vector", "rnn.unpad_sequence"
+            texts = [LEFT_OUT[f"nn.utils.{name}"].removeprefix("write ") for name in names]
+            first, second, rows = (eval(text, known) for text in texts)
+            made = [first, second, *rows]
+        results.append([result.detach().tolist() for result in made])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,28 @@ def test_optimizers_are_pytorchs(
             np.testing.assert_allclose(x.numpy(), y.detach().numpy(), tolerance, tolerance)
 
 
+# Of each optimizer, what it keeps of earlier gradients: much, little and nothing.
+MEMORIES = [("SGD", {"lr": 1e-3, "momentum": m}) for m in (0.0, 0.01, 0.9)]
+MEMORIES += [(n, {"betas": (b, b)}) for n in ("Adam", "AdamW") for b in (0.0, 1e-4, 0.9)]
+MEMORIES += [("RMSprop", {"alpha": a, "momentum": m}) for a in (0.0, 1e-4, 0.9) for m in (0, 0.5)]
+
+
+@pytest.mark.parametrize(("name", "settings"), MEMORIES)
+def test_a_small_gradient_after_a_large_one(torch: Any, rng: Any, name: str, settings: Any) -> None:
+    """Where little is kept, the small one counts, though the large one has more digits."""
+    value = rng.normal(size=5).astype("float32")
+    ours, theirs = (lib.tensor(value, requires_grad=True) for lib in (ta, torch))
+    mine, right = (
+        getattr(o, name)([w], **settings) for o, w in ((optim, ours), (torch.optim, theirs))
+    )
+    for size in (1e4, 1e-1, 1e-3, 1e3, 1e-2):
+        grad = (size * rng.normal(size=5)).astype("float32")
+        ours.grad, theirs.grad = ta.tensor(grad), torch.tensor(grad)
+        mine.step()
+        right.step()
+        np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize(("name", "settings"), OPTIMIZERS)
 def test_an_optimizer_goes_on_from_its_state(
     rng: Any, tmp_path: Any, name: str, settings: dict[str, Any]

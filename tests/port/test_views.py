@@ -81,6 +81,26 @@ def test_a_graph_keeps_what_a_detached_copy_had(torch: Any) -> None:
     assert product.tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("part", [lambda w: w.data, lambda w: w.detach()[1:], lambda w: w.data.T])
+def test_a_recorded_change_of_data_reaches_the_memory(torch: Any, part: Any) -> None:
+    """As LoRA merges: w.data += B @ A, where B and A are trained. The data has the graph."""
+    results = []
+    for library in (torch_names, torch):
+        w = library.nn.Parameter(library.ones(2, 2))
+        b, a = (library.tensor([[1.0], [2.0]], requires_grad=True) for _ in range(2))
+        once = 3 * w
+        w.data += b @ a.T
+        w.data -= 3 * (b @ a.T)
+        shown = part(w)
+        shown *= b[: len(shown)]
+        assert all([w.is_leaf, w.requires_grad, shown.requires_grad, not w.data.requires_grad])
+        (shown * library.tensor([[1.5, -2.0]])).sum().backward()
+        assert w.grad is a.grad is None
+        once.sum().backward()
+        results.append([x.tolist() for x in (w, shown, b.grad, w.grad)])
+    assert results[0] == results[1]
+
+
 def test_a_detached_copy_that_repeats_elements_is_not_written_to() -> None:
     """An element of it stands in several places."""
     rows = (torch_names.ones(2, requires_grad=True) * 2).expand(3, 2).detach()

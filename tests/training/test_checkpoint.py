@@ -1427,3 +1427,20 @@ def test_saving_leaves_no_trace_in_the_model(path):
     assert model.weight.grad is not None
     with ta.no_grad():
         model.weight[0, 0] = 1.0
+
+
+def test_what_pytorch_raises_as_runtime_errors_are_runtime_errors():
+    """A program catches them around load_state_dict, or where shapes and dtypes do not fit."""
+    layer = nn.Linear(2, 3)
+    bad = [
+        lambda: layer.load_state_dict({}),
+        lambda: layer.load_state_dict({"weight": ta.ones(2, 2), "bias": ta.ones(3)}),
+        lambda: layer(ta.ones(4, 3)),
+        lambda: ta.ones(2, 3).view(5),
+        lambda: ta.cat([ta.ones(2, 3), ta.ones(3, 2)]),
+        lambda: ta.tensor([1, 2]).requires_grad_(),
+        lambda: ta.ones(2).backward(),
+    ]
+    for call in bad:
+        with pytest.raises(RuntimeError):
+            call()

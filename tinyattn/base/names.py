@@ -6,9 +6,10 @@ import re
 import sys
 from typing import Any
 
-# From the name of a package to what hints.py calls it.
-OWNERS = {"tinyattn": "ta", "tinyattn.functional": "F"}
-OWNERS |= {f"tinyattn.{name}": name for name in ("nn", "nn.init", "optim")}
+# From the name of a package to what hints.py calls it; without "torch_names".
+OWNERS = {"tinyattn": "ta", "tinyattn.functional": "F", "tinyattn.nn.functional": "F"}
+OF_TORCH_NAMES = ("autograd", "nn.utils", "nn.utils.rnn", "optim.lr_scheduler", "utils.data")
+OWNERS |= {f"tinyattn.{name}": name for name in ("nn", "nn.init", "optim", *OF_TORCH_NAMES)}
 
 
 def hints() -> Any:
@@ -60,7 +61,7 @@ class ImportHints:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         package, _, last = name.rpartition(".")
-        owner = OWNERS.get(package, "")
+        owner = OWNERS.get(package.replace(".torch_names", ""), "")
         if owner and f"{owner}.{last}" in hints().absent() | hints().added():
             # Python drops this error of an import if it has the name of the module.
             raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))

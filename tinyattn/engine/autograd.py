@@ -274,8 +274,8 @@ def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph
 
 @quiet
 def grad(
-    outputs: TensorBase | Sequence[TensorBase],
-    inputs: AnyTensor | Sequence[AnyTensor],
+    outputs: TensorBase | Iterable[TensorBase],
+    inputs: AnyTensor | Iterable[AnyTensor],
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
@@ -332,6 +332,8 @@ def grad(
 def listed(tensors: Any) -> list[Any]:
     if isinstance(tensors, TensorBase):
         return [tensors]
+    if isinstance(tensors, Iterator):  # as model.parameters()
+        tensors = [*tensors]
     is_sequence = isinstance(tensors, (list, tuple))
     if not is_sequence or not all(isinstance(t, TensorBase) for t in tensors):
         kind = type(tensors).__name__

@@ -272,6 +272,7 @@ class Module:
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules that this one has itself, each once."""
+        self._check_containers()
         names = {id(module): name for name, module in reversed([*self._modules.items()])}
         yield from ((n, m) for n, m in self._modules.items() if names[id(m)] == n)
 
@@ -331,9 +332,14 @@ class Module:
     # Modes, gradients, devices
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode: dropout is on. Returns self."""
-        for module in self.modules():
-            object.__setattr__(module, "training", bool(mode))
+        """Training mode: dropout is on. Returns self.
+
+        A module inside may have a `train` of its own, which merges weights, or keeps a part in
+        evaluation mode.
+        """
+        object.__setattr__(self, "training", bool(mode))
+        for module in self.children():
+            module.train(mode)
         return self
 
     def eval(self) -> Self:

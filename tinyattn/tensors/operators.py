@@ -19,7 +19,7 @@ from ..base.names import hints
 from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
-from ..engine.versions import UNREACHED, remade, sharing, views_between
+from ..engine.versions import UNREACHED, made_by, remade, sharing, views_between
 from ..errors import DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
@@ -285,12 +285,23 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
     elif result.dtype != tensor.dtype:
         result = wrap(checks.cast_exactly(result._data, tensor.dtype))
     if is_grad_enabled() and (tensor.requires_grad or result.requires_grad):
-        give_all(tensor, result)
+        if tensor.requires_grad or not is_detached(tensor):
+            give_all(tensor, result)
+        else:  # of x.detach(): the memory gets the values; the graph may need a copy of the old
+            result = operation(tensor.clone(), other).to(tensor.dtype)
+            tensor[...] = result.detach()
+            tensor._node = result._node
     elif in_memory or len(sharing(tensor)) > 1:
         tensor[...] = result
     else:
         tensor._data, tensor._version, tensor._view = result._data, result._version, None
     return tensor
+
+
+def is_detached(tensor: Any) -> bool:
+    """Whether a Tensor shows memory of another without its graph, as x.detach() does."""
+    _, *views = made_by(tensor, tensor._view)
+    return any(view.call[0] is Conversions.detach for view in views)
 
 
 def give_all(tensor: Any, result: Any) -> None:

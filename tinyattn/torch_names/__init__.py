@@ -11,6 +11,7 @@ uses this folder: a program that is written for tinyattn needs none of it.
 
 from __future__ import annotations
 
+import sys as _sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as _np
 
 import tinyattn as _tinyattn
 
+from ..base.names import OF_TORCH_NAMES, UnknownNameError
 from . import autograd, backends, cuda, nn, optim, testing, utils  # noqa: F401 (in __all__)
 from .devices import Generator, device
 from .dtypes import CLASSES, DTYPES
@@ -35,6 +37,21 @@ ADDED = CLASSES | DTYPES | FUNCTIONS
 OWN = {n: v for n, v in vars(_tinyattn).items() if n in dir(_tinyattn) and callable(v)}
 globals().update({name: under_their_names(x, name) for name, x in (OWN | ADDED).items()})
 give_methods()
+
+
+def give_hints(owner: str) -> None:
+    """A name that a module lacks says what to write: `from ... import name` asks for it because
+    the module has a __path__, as a package has."""
+
+    def missing(name: str) -> None:
+        raise UnknownNameError(owner, name, [])
+
+    module = vars(_sys.modules[f"{__name__}.{owner}"])
+    module.update(__getattr__=missing, __path__=module.get("__path__", []))
+
+
+for _owner in OF_TORCH_NAMES:
+    give_hints(_owner)
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
 __all__ += ["channels_last", "contiguous_format", "preserve_format", "testing"]

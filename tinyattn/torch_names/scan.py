@@ -38,6 +38,7 @@ from .dtypes import OfDtype
 from .marks import other_names, rename
 from .optim import Optimizer
 from .optim.lr_scheduler import LRScheduler
+from .optim.optimizer import REFUSED
 
 HERE = "tinyattn.torch_names"
 # From the beginning of a name to the place that has it here.
@@ -94,6 +95,9 @@ MET: dict[str, tuple[int, tuple[str, ...]]] = {
     "x.norm": (0, ("p",)),
     "x.numpy": (-1, ()),
 }
+# Arguments of classes that are taken with one value alone.
+ONE_VALUE: dict[str | None, Any] = {"max_norm": None, "padding_mode": "zeros"}
+ONE_VALUE |= dict.fromkeys([*REFUSED, "scale_grad_by_freq", "add_bias_kv", "add_zero_attn"], False)
 DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
 NO_ATTRIBUTE = "a Tensor takes no attributes of a program: keep them in a dict, by id(x)"
 PYTHONS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)}
@@ -155,6 +159,11 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
     A method may be another one of the same name: only the names of its arguments are compared.
     """
     named: dict[str, Any] = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+    for keyword in call.keywords if isinstance(function, type) else ():
+        only, value = ONE_VALUE.get(keyword.arg, keyword), keyword.value
+        if only is not keyword and isinstance(value, ast.Constant) and value.value != only:
+            why = REFUSED.get(keyword.arg or "", "no other value is taken")
+            return f"{keyword.arg} is {only!r} here: {why}"
     hidden = any(isinstance(arg, ast.Starred) for arg in call.args) or None in [
         keyword.arg for keyword in call.keywords
     ]

@@ -121,6 +121,12 @@ class MultiheadAttention(Module):
             raise ShapeError(f"query, key and value are (N, B, D), or all (N, D), got {shapes}")
         # Each input once, because self-attention has one for all three.
         batches = {id(x): self.in_batches(x) for x in inputs}
+        (n, _), keys, values = (batches[id(x)].shape[:2] for x in inputs)
+        if keys != values or keys[0] != n:
+            raise ShapeError(
+                "query, key and value have the same number of samples, B, and key and value the "
+                f"same N, got {shapes}"
+            )
         if len(batches) == 1 and self.in_proj_weight is not None:
             (x,) = batches.values()
             return list(F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))

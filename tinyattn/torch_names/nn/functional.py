@@ -209,8 +209,12 @@ def log_softmax(input, dim=None, dtype=None):  # type: ignore[no-redef]
 def softplus(  # type: ignore[no-redef]
     input: Tensor, beta: float = 1.0, threshold: float = 20.0
 ) -> Tensor:
-    """log(1 + exp(beta x)) / beta, without overflow; so it needs no threshold."""
-    return _functional.softplus(input) if beta == 1 else _functional.softplus(input * beta) / beta
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above a threshold of less than 20.
+
+    Above 20 both are the same but for 2e-9.
+    """
+    soft = _functional.softplus(input * beta) / beta
+    return soft if threshold >= 20 else where(input * beta > threshold, input, soft)
 
 
 def scaled_dot_product_attention(  # type: ignore[no-redef]

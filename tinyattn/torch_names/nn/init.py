@@ -41,6 +41,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _init.fill(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
 
 
+_calculate_fan_in_and_fan_out = _init.fans  # which programs call, though it is private
+
+
 if TYPE_CHECKING:
     from ...nn.init import *  # noqa: F403
 else:

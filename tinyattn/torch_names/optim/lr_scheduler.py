@@ -1,8 +1,5 @@
 """PyTorch's schedules under its names and arguments; tinyattn.optim has its own.
 
-CyclicLR is not here: write a LambdaLR, which takes any function of the step, or set group["lr"] of
-optimizer.param_groups.
-
 In tinyattn: the schedules are in optim itself
 """
 

@@ -132,7 +132,8 @@ class RMSprop(Optimizer):
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         group, v = self._groups[i], self.slot("v", i, parameter)
         grad = grad.astype(v.dtype, copy=False) + group["weight_decay"] * parameter
-        v += (1 - group["alpha"]) * (grad * grad - v)
+        v *= group["alpha"]  # v + (1 - alpha) * (g^2 - v) would lose g^2 beside a large v
+        v += (1 - group["alpha"]) * grad * grad
         step = grad / (namespace(v).sqrt(v) + group["eps"])
         if group["momentum"]:
             velocity = self.slot("velocity", i, parameter)
