@@ -68,6 +68,22 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What prevents the writing of a file, such as a full disk, names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno:  # others, as those of a picture, have a text of their own
+            error.filename = error.filename or str(path)
+        raise
+
+
+def save_picture(figure: Any, path: Path, **options: Any) -> None:
+    with writing(path):
+        figure.savefig(path, **{"dpi": 120, **options})
+
+
+@contextmanager
 def needs(package: str, extras: str = "examples") -> Iterator[None]:
     """Where an import in it fails, the program ends with what to install."""
     try:
@@ -109,7 +125,8 @@ def run(main: Callable[[], None], stopped: Callable[[], str] = lambda: "stopped"
     """A whole program. After Ctrl-C it prints a line: that of `main`, or what `stopped` returns."""
     in_any_encoding()
     try:
-        main()
+        with complaints():
+            main()
     except KeyboardInterrupt as interrupt:
         print(f"\n{str(interrupt) or stopped()}")
         sys.exit(130)  # what a shell expects of a program ended by Ctrl-C

@@ -62,6 +62,7 @@ from tinyattn.models import CausalLM
 from tinyattn.models.settings import read_json
 from tinyattn.models.tokenizer_files import checked_text, read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
+from tinyattn.training.atomic_write import write_atomically
 from tinyattn.training.distributed import DistributedDataParallel, all_reduce, get_rank
 
 # layers, heads, width, ids of a window, windows of a batch, highest learning rate
@@ -139,7 +140,7 @@ def write_ids(args: argparse.Namespace, parts: data.Parts, tokenizer: Any) -> No
     folder = folder_of_ids(args)
     tokenizer = tokenizer_of(args, parts) if tokenizer is None else tokenizer
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+    write_atomically(folder / "tokenizer.json", [tokenizer.to_str().encode()])
     read_text(folder, parts, 0)
 
 
@@ -483,7 +484,7 @@ def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     steps, losses = np.transpose(trainer.held_out)
     curves = {"training": trainer.losses, "held out": (steps[1:], losses[1:])}
     figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
-    figure.savefig(args.out / "loss.png", dpi=120)
+    programs.save_picture(figure, args.out / "loss.png")
     print("\nit writes:\n" + indented("".join(sampled(model, "\n", args, args.length))))
     if not args.texts:
         functions(model, args, held_out.ids)
