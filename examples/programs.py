@@ -50,8 +50,10 @@ def in_any_encoding() -> None:
 
     A pipe or a file on Windows is in cp1252, which has few signs.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None in a program without a console
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # without a console, where tqdm would end the program
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -189,6 +190,21 @@ def test_what_a_sample_would_ignore_is_refused(call, capsys, tmp_path):
         with pytest.raises(SystemExit, match="2"):
             call("train_language_model", "--sample", "x", "--out", tmp_path, *options)
         assert f"--sample trains nothing: leave out {name}\n" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell of Windows closes no stream")
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_program_needs_no_console(example, tmp_path, closed):
+    pytest.importorskip("sklearn", reason="sklearn is not installed")
+    command = [sys.executable, str(EXAMPLES / "train_digits.py"), "--short"]
+    ended = subprocess.run(
+        f"{shlex.join([*command, '--out', str(tmp_path / 'out')])} {closed}",
+        shell=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    assert ended.returncode == 0
+    assert (tmp_path / "out" / "loss.png").exists()
 
 
 LIMITED = """
