@@ -217,6 +217,25 @@ def test_scores_called_by_hand_are_those_of_the_model_as_it_is_now(padded):
         assert_close(scores(ids).numpy(), model.next_scores(mask)(ids).numpy(), 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("settings", "base", "factor"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "rope_theta": 500.0}}, 500, 2),
+        ({"rope_scaling": {"rope_type": "default", "rope_theta": 500.0}}, 500, 1),
+        ({"rope_parameters": {"rope_theta": 500.0}, "rope_theta": 30.0}, 500, 1),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+          "rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 30.0}, 30, 2),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "rope_theta": 500.0},
+          "rope_theta": 30.0}, 500, 2),
+    ],
+)  # fmt: skip
+def test_the_base_of_the_rotation_may_stand_beside_its_scaling(settings, base, factor):
+    """As in transformers 5, where rope_scaling takes the place of rope_parameters."""
+    found = rotary_of(CausalLM({**CONFIGS["llama"], "rope_theta": 70.0, **settings}).config)
+    expected = nn.RotaryEmbedding(found.width, base, {"rope_type": "linear", "factor": factor})
+    assert_close(found.rates, expected.rates, 1e-9)
+
+
 def test_yarn_begins_at_the_length_that_its_settings_name():
     """And at that of the config where they name none."""
     scaling = {"rope_type": "yarn", "factor": 4.0}
