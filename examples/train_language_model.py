@@ -345,6 +345,7 @@ class Trainer(TrainingLoop):
         if get_rank():
             return
         if not done:  # the run that was in the folder ends here as a whole
+            refuse_lost_run(args)  # again, because another program may have begun meanwhile
             self.path.unlink(missing_ok=True)
             for old in {*(args.out / "ids").iterdir()} - {folder_of_ids(args)}:
                 shutil.rmtree(old, ignore_errors=True)

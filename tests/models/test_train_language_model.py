@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -331,6 +332,21 @@ def test_what_is_no_folder_is_refused_before_the_pieces_are_chosen(program, caps
     monkeypatch.setattr(module, "tokenizer_of", lambda *_: pytest.fail("too late"))
     for out in ("text.txt", "text.txt/out"):
         assert "text.txt" in complaint(program, capsys, "text.txt", *TINY, "--out", out)
+
+
+def test_a_run_that_another_program_began_meanwhile_stays(program, trained, capsys, monkeypatch):
+    example = importlib.import_module("train_language_model")
+    ladder = example.ladder
+
+    def begun(*given):
+        shutil.copytree(trained, "late", dirs_exist_ok=True)
+        return ladder(*given)
+
+    monkeypatch.setattr(example, "ladder", begun)
+    said = complaint(program, capsys, "text.txt", *TINY, "--steps", "4", "--out", "late")
+    assert "late has a run of" in said
+    for path, content in files_in(trained).items():
+        assert (Path("late") / path.relative_to(trained)).read_bytes() == content
 
 
 def test_what_cannot_be_written_gets_a_sentence(program, capsys):
