@@ -217,6 +217,18 @@ def test_scores_called_by_hand_are_those_of_the_model_as_it_is_now(padded):
         assert_close(scores(ids).numpy(), model.next_scores(mask)(ids).numpy(), 1e-9)
 
 
+def test_scores_of_a_model_whose_parts_stand_in_several_places_and_know_it():
+    model, ids = random_model("llama"), ids_of(1, 5)
+    expected = model(ids)[:, -1].numpy()
+    model.encoder.layers[0].owner, layer = model, model.encoder.layers[1]
+    for _ in range(60):  # twice in each, so 2^60 ways lead to the layer
+        pair = nn.Module()
+        pair.first = pair.second = layer
+        layer = pair
+    model.encoder.extra = layer
+    assert_close(model.next_scores()(ids).numpy(), expected, 1e-9)
+
+
 @pytest.mark.parametrize(
     ("settings", "base", "factor"),
     [

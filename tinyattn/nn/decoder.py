@@ -194,12 +194,14 @@ def state_of(model: Module) -> list[Any]:
     A step of generation calls it, so it reads the attributes themselves: `parameters()` checks the
     lists of each module too, which takes ten times as long.
     """
-    state, parts = [], [model]
+    state, parts, seen = [], [model], {id(model)}
     for part in parts:
         state += part._hooks.values()
         for value in vars(part).values():
             if isinstance(value, Module):
-                parts.append(value)
+                if id(value) not in seen:  # it may stand in several places, and know its parent
+                    seen.add(id(value))
+                    parts.append(value)
             elif isinstance(value, Tensor):
                 state += value._version, getattr(value._version, "changes", 0)
     return state
