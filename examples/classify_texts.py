@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import programs
 import text_data
-from programs import at_least_one, complaints
+from programs import at_least_one, complaints, number_in
 from text_data import PAD, UNKNOWN, Texts, Vocabulary, read_csv, tokens, words
 
 import tinyattn as ta
@@ -270,7 +270,8 @@ def options() -> argparse.Namespace:
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
     add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
-    add("--lr", type=float, help="highest, of the layers (0.0003; for smaller batches lower)")
+    rate = number_in(0, 10)
+    add("--lr", type=rate, help="highest, of the layers (0.0003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     args = parser.parse_args()

@@ -207,6 +207,16 @@ def test_a_program_needs_no_console(example, tmp_path, closed):
     assert (tmp_path / "out" / "loss.png").exists()
 
 
+@pytest.mark.parametrize("rate", ["-1", "nan", "inf", "fast"])
+def test_a_wrong_rate_of_the_layers_is_named_as_it_was_given(call, capsys, rate):
+    """That of the vectors of words is many times as high."""
+    with pytest.raises(SystemExit, match="2"):
+        call("classify_texts", "--lr", rate)
+    said = capsys.readouterr().err
+    assert "argument --lr: " in said
+    assert rate in said.splitlines()[-1]
+
+
 LIMITED = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)  # as a full disk refuses
