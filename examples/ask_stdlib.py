@@ -210,7 +210,7 @@ def show(encoder: Any, question: str, name: str, text: str, handicap: float, out
         figsize=(2 + 0.55 * len(answered), 2 + 0.3 * len(asked)),
         vmin=min(0.0, shares.min()), vmax=shares.max(), zlabel="part of the cosine",
     )  # fmt: skip
-    figure.savefig(out, bbox_inches="tight")
+    programs.save_picture(figure, out, dpi="figure", bbox_inches="tight")
     print(f"  {out}")
 
 

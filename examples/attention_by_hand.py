@@ -105,7 +105,7 @@ def by_tinyattn(out: Path | None) -> None:
             out = out / "weights.png" if out.is_dir() else out.with_name(f"{out.name}.png")
         figure = viz.show_heatmaps(attention.attention_weights, titles=titles, mask=visible)
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=120)
+        programs.save_picture(figure, out)
         print(f"\nthe weights are drawn in {out}")
 
 

@@ -29,13 +29,14 @@ from typing import Any
 import numpy as np
 import programs
 import text_data
-from programs import at_least_one, complaints
+from programs import at_least_one, complaints, number_in
 from text_data import PAD, UNKNOWN, Texts, Vocabulary, read_csv, tokens, words
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.training import TrainingLoop, pad_sequence
+from tinyattn.training.atomic_write import write_atomically
 from tinyattn.training.loop import stop_signals
 
 with programs.needs("scikit-learn"):
@@ -97,7 +98,7 @@ class TextClassifier(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
-        (folder / SETTINGS).write_text(text + "\n", "utf-8")
+        write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
         ta.save(self.state_dict(), folder / WEIGHTS)
 
     @classmethod
@@ -228,7 +229,7 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
     shown, weights = looks[-1]
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
-    figure.savefig(out / "attention.png", dpi=120)
+    programs.save_picture(figure, out / "attention.png")
     print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
           "heads look at in the last text")  # fmt: skip
 
@@ -269,7 +270,8 @@ def options() -> argparse.Namespace:
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
     add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
-    add("--lr", type=float, help="highest, of the layers (0.0003; for smaller batches lower)")
+    rate = number_in(0, 10)
+    add("--lr", type=rate, help="highest, of the layers (0.0003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     args = parser.parse_args()
@@ -345,7 +347,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
     figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
-    figure.savefig(args.out / "loss.png", dpi=120)
+    programs.save_picture(figure, args.out / "loss.png")
     best = min(range(len(measured)), key=lambda i: measured[i][1])
     print(f"the weights are those after epoch {best + 1} of {len(measured)}\n")
     compare(model, learn, test)

@@ -215,7 +215,7 @@ def draw(runs: dict[tuple[int, int], Run], out: Path) -> None:
         line.set_marker("o")  # a run with one number of labels has no lines
     figure.axes[0].set_xscale("log", base=2)
     figure.axes[0].set_xticks(columns, [str(n) for n in columns])
-    figure.savefig(out / "accuracy.png", dpi=120)
+    programs.save_picture(figure, out / "accuracy.png")
 
 
 @complaints()

@@ -308,7 +308,7 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
         if is_whole and old.get("made_of") == made_of:
             state = old
     if not state["is_done"]:
-        with open(path, "r+b" if state["ids"] else "wb") as file:
+        with programs.writing(path), open(path, "r+b" if state["ids"] else "wb") as file:
             file.truncate(state["ids"] * encoder.dtype.itemsize)
             file.seek(0, 2)
             for i, (text, index, place) in enumerate(pieces(spans, state["file"], state["place"])):

@@ -50,8 +50,10 @@ def in_any_encoding() -> None:
 
     A pipe or a file on Windows is in cp1252, which has few signs.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None in a program without a console
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # without a console, where tqdm would end the program
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -65,6 +67,22 @@ def reading(path: Path) -> Iterator[None]:
             f"{path} is damaged, or does not fit the file beside it: train again with --overwrite "
             f"({type(error).__name__}: {error})"
         ) from None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What prevents the writing of a file, such as a full disk, names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno:  # others, as those of a picture, have a text of their own
+            error.filename = error.filename or str(path)
+        raise
+
+
+def save_picture(figure: Any, path: Path, **options: Any) -> None:
+    with writing(path):
+        figure.savefig(path, **{"dpi": 120, **options})
 
 
 @contextmanager
@@ -109,7 +127,8 @@ def run(main: Callable[[], None], stopped: Callable[[], str] = lambda: "stopped"
     """A whole program. After Ctrl-C it prints a line: that of `main`, or what `stopped` returns."""
     in_any_encoding()
     try:
-        main()
+        with complaints():
+            main()
     except KeyboardInterrupt as interrupt:
         print(f"\n{str(interrupt) or stopped()}")
         sys.exit(130)  # what a shell expects of a program ended by Ctrl-C

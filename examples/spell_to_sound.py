@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 import sound_data
 import stress_data
 from programs import complaints
@@ -179,7 +180,7 @@ def heatmaps(
         maps, "letters", "next sound", titles, letters, sounds, visible, vmax=darkest,
         zlabel="weight, mean of all layers and heads",
     )  # fmt: skip
-    figure.savefig(path, dpi=120)
+    programs.save_picture(figure, path)
 
 
 def show(model: nn.Module, words: list[str]) -> None:

@@ -96,7 +96,7 @@ def draw(weights: np.ndarray, images: np.ndarray, names: list[str], path: Path) 
         panels, "", "", titles, xticks=[], yticks=[], figsize=(10, 6.3),
         zlabel="pixel, or weight divided by the largest of its head",
     )  # fmt: skip
-    figure.savefig(path, dpi=120)
+    programs.save_picture(figure, path)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 import stress_data
 from programs import complaints
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
@@ -106,7 +107,7 @@ def draw(model: Any, words: Words, path: Path) -> None:
     figure = viz.show_heatmaps(
         weights, titles=titles, xticks=symbols, yticks=symbols, mask=masks.padding(ids, PAD)
     )
-    figure.savefig(path, dpi=120)
+    programs.save_picture(figure, path)
 
 
 def loss_of(model: nn.Module, words: Words, rows: np.ndarray) -> tuple[ta.Tensor, float, int]:

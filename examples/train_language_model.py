@@ -23,6 +23,7 @@ import ast
 import copy
 import hashlib
 import math
+import os
 import shutil
 import sys
 import time
@@ -62,6 +63,7 @@ from tinyattn.models import CausalLM
 from tinyattn.models.settings import read_json
 from tinyattn.models.tokenizer_files import checked_text, read_tokenizer_json
 from tinyattn.training import TrainingLoop, Windows
+from tinyattn.training.atomic_write import write_atomically
 from tinyattn.training.distributed import DistributedDataParallel, all_reduce, get_rank
 
 # layers, heads, width, ids of a window, windows of a batch, highest learning rate
@@ -73,8 +75,8 @@ SIZES = {
 NAMES = ("layers", "heads", "width", "context", "batch", "lr")
 KINDS = ("llama", "gpt2")
 OF_THE_MODEL = ("kind", "dropout", *NAMES[:3], "tokens", "words")  # which --from brings
-# What may change when a run goes on: how long, and how it writes.
-CHANGEABLE = ("minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
+# What may change when a run goes on: where the text is, how long, and how it writes.
+CHANGEABLE = ("texts", "minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
 MEASURED = 10  # times that the held-out loss is measured, each time on the same windows
 MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
 MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
@@ -106,7 +108,9 @@ def options() -> argparse.ArgumentParser:
     add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
     pieces = number_in(257, 10**6, int)  # because byte-level BPE begins with the 256 bytes
     add("--words", type=pieces, default=1024, metavar="N", help="tokens of bpe (%(default)s)")
-    add("--from", dest="start", metavar="FOLDER", help="go on with this model")
+    add(
+        "--from", dest="start", type=os.path.abspath, metavar="FOLDER", help="go on with this model"
+    )
     add("--lora", help="train a LoRA of this rank alone", **whole)
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
@@ -137,9 +141,9 @@ def apart(parts: data.Parts, function: Any, *given: Any) -> Any:
 def write_ids(args: argparse.Namespace, parts: data.Parts, tokenizer: Any) -> None:
     """Write the tokens, and the ids of the text. tokenizer: that of --from, or None."""
     folder = folder_of_ids(args)
+    folder.mkdir(parents=True, exist_ok=True)  # now, and not after the pieces have been chosen
     tokenizer = tokenizer_of(args, parts) if tokenizer is None else tokenizer
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+    write_atomically(folder / "tokenizer.json", [tokenizer.to_str().encode()])
     read_text(folder, parts, 0)
 
 
@@ -287,7 +291,9 @@ class Trainer(TrainingLoop):
         self.optimizer = optim.AdamW(groups, args.lr, (0.9, 0.99))
         self.parallel = DistributedDataParallel(model)
         parts = {"model": model, "optimizer": self.optimizer}
-        super().__init__(checkpoint_of(args.out), parts, settings_of(args), patience=args.patience)
+        texts = [os.path.abspath(name) for name in args.texts]  # so that it goes on anywhere
+        settings = settings_of(args) | {"texts": texts}
+        super().__init__(checkpoint_of(args.out), parts, settings, patience=args.patience)
 
     def best_model(self) -> CausalLM:
         """The model at its lowest held-out loss, without LoRA."""
@@ -339,6 +345,7 @@ class Trainer(TrainingLoop):
         if get_rank():
             return
         if not done:  # the run that was in the folder ends here as a whole
+            refuse_lost_run(args)  # again, because another program may have begun meanwhile
             self.path.unlink(missing_ok=True)
             for old in {*(args.out / "ids").iterdir()} - {folder_of_ids(args)}:
                 shutil.rmtree(old, ignore_errors=True)
@@ -483,7 +490,7 @@ def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     steps, losses = np.transpose(trainer.held_out)
     curves = {"training": trainer.losses, "held out": (steps[1:], losses[1:])}
     figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
-    figure.savefig(args.out / "loss.png", dpi=120)
+    programs.save_picture(figure, args.out / "loss.png")
     print("\nit writes:\n" + indented("".join(sampled(model, "\n", args, args.length))))
     if not args.texts:
         functions(model, args, held_out.ids)

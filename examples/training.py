@@ -138,7 +138,7 @@ class Run(TrainingLoop):
             measured = np.array(self.held_out).reshape(-1, 2)
             curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
             figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
-            figure.savefig(self.args.out / "loss.png", dpi=120)
+            programs.save_picture(figure, self.args.out / "loss.png")
         if len(self.losses) < total:
             advice = f"; {how_to_go_on()}" if "resume" in self.args else ""
             print(f"stopped after {len(self.losses)} of {total} steps{advice}")

@@ -157,6 +157,25 @@ def test_a_source_is_read_anew_when_the_model_has_learned():
     assert results[0] != results[1] != results[2]
 
 
+@pytest.mark.parametrize("which", ["encoder", "decoder", "src_embed", "tgt_embed"])
+def test_scores_called_by_hand_are_those_of_the_model_as_it_is_now(which):
+    """After a step of training the samples that were selected stay."""
+    model, rows = model_of(), [2, 0, 0]
+    scores = model.next_scores(SRC, SRC_MASK)
+    tgt = np.array([[START, 2, 1, 0, 2, 1], [2, 3, 2, 1, 3, 2], [START, 2, 1, 0, 2, 1]])
+    scores(tgt[:, :3])
+    scores.select([0, 2])
+    scores.select([1, 0, 0])
+    before = full_pass(model, SRC[rows], SRC_MASK[rows])(tgt[:, :5]).numpy()
+    for length in (4, 5):
+        for parameter in getattr(model, which).parameters():
+            parameter.grad = ta.tensor(signed(rng_of(length), *parameter.shape))
+        ta.optim.SGD(getattr(model, which).parameters(), 0.3).step()
+        expected = full_pass(model, SRC[rows], SRC_MASK[rows])(tgt[:, :length]).numpy()
+        assert_close(scores(tgt[:, :length]).numpy(), expected, 1e-12)
+    assert abs(before - expected).max() > 0.01
+
+
 def test_nothing_is_dropped_while_a_model_in_training_generates():
     """Its parts have their modes again afterwards, also after an error."""
     model = model_of()

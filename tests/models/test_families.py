@@ -44,6 +44,10 @@ CAUSAL = {
         {"head_dim": 6, "attention_bias": True, "mlp_bias": True},
     ),
     "llama3 scaling": ("llama", {"rope_scaling": LLAMA3}),
+    "linear scaling with its base": (
+        "llama",
+        {"rope_scaling": {"type": "linear", "factor": 3.0, "rope_theta": 70.0}},
+    ),
     "linear scaling": ("llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
     "yarn": ("llama", {"rope_scaling": YARN}),
     "yarn with its numbers": ("llama", {"rope_scaling": MORE_YARN}),

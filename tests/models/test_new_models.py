@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from common import assert_close, assert_equal
+from common import assert_close, assert_equal, rng_of, signed
 from test_causal import CONFIGS, ids_of, kinds, needs_tokenizers, random_model
 
 import tinyattn as ta
@@ -185,6 +185,67 @@ def test_padded_prompts_go_on_beyond_the_positions():
             first = max(start, -(-(length - 32) // 16) * 16)
             assert row[length] == int(model(row[None, first:length])[0, -1].argmax())
     generate(scores, ids, 80, pad=-1, num_beams=3)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_scores_called_by_hand_are_those_of_the_model_as_it_is_now(padded):
+    model, ids, mask = random_model("llama"), ids_of(2, 12), None
+    others = {name: x.clone() for name, x in model.state_dict().items()}
+    hooks = []
+    if padded:
+        mask = np.arange(8) >= [[3], [0]]
+
+    def step():
+        model(ids).square().mean().backward()
+        ta.optim.SGD([x for x in model.parameters() if x.requires_grad], 0.1).step()
+
+    def insert():
+        for lora in nn.LoRA.insert(model, ["W_k", "w_2"]):
+            lora.B.data = ta.tensor(signed(rng_of(1), *lora.B.shape))
+
+    def double():
+        layer = model.encoder.layers[0]
+        hooks.append(layer.register_forward_hook(lambda module, inputs, out: out * 2))
+
+    scores = model.next_scores(mask)
+    for change in (
+        step, lambda: model.load_state_dict(others), insert, step, double,
+        lambda: hooks[0].remove(), lambda: nn.LoRA.merge_all(model), model.quantize,
+    ):  # fmt: skip
+        scores(ids[:, :11])
+        change()
+        assert_close(scores(ids).numpy(), model.next_scores(mask)(ids).numpy(), 1e-9)
+
+
+def test_scores_of_a_model_whose_parts_stand_in_several_places_and_know_it():
+    model, ids = random_model("llama"), ids_of(1, 5)
+    expected = model(ids)[:, -1].numpy()
+    model.encoder.layers[0].owner, layer = model, model.encoder.layers[1]
+    for _ in range(60):  # twice in each, so 2^60 ways lead to the layer
+        pair = nn.Module()
+        pair.first = pair.second = layer
+        layer = pair
+    model.encoder.extra = layer
+    assert_close(model.next_scores()(ids).numpy(), expected, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "base", "factor"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "rope_theta": 500.0}}, 500, 2),
+        ({"rope_scaling": {"rope_type": "default", "rope_theta": 500.0}}, 500, 1),
+        ({"rope_parameters": {"rope_theta": 500.0}, "rope_theta": 30.0}, 500, 1),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+          "rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 30.0}, 30, 2),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "rope_theta": 500.0},
+          "rope_theta": 30.0}, 500, 2),
+    ],
+)  # fmt: skip
+def test_the_base_of_the_rotation_may_stand_beside_its_scaling(settings, base, factor):
+    """As in transformers 5, where rope_scaling takes the place of rope_parameters."""
+    found = rotary_of(CausalLM({**CONFIGS["llama"], "rope_theta": 70.0, **settings}).config)
+    expected = nn.RotaryEmbedding(found.width, base, {"rope_type": "linear", "factor": factor})
+    assert_close(found.rates, expected.rates, 1e-9)
 
 
 def test_yarn_begins_at_the_length_that_its_settings_name():

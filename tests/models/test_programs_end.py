@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -189,3 +190,80 @@ def test_what_a_sample_would_ignore_is_refused(call, capsys, tmp_path):
         with pytest.raises(SystemExit, match="2"):
             call("train_language_model", "--sample", "x", "--out", tmp_path, *options)
         assert f"--sample trains nothing: leave out {name}\n" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell of Windows closes no stream")
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_program_needs_no_console(example, tmp_path, closed):
+    pytest.importorskip("sklearn", reason="sklearn is not installed")
+    command = [sys.executable, str(EXAMPLES / "train_digits.py"), "--short"]
+    ended = subprocess.run(
+        f"{shlex.join([*command, '--out', str(tmp_path / 'out')])} {closed}",
+        shell=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    assert ended.returncode == 0
+    assert (tmp_path / "out" / "loss.png").exists()
+
+
+@pytest.mark.parametrize("rate", ["-1", "nan", "inf", "fast"])
+def test_a_wrong_rate_of_the_layers_is_named_as_it_was_given(call, capsys, rate):
+    """That of the vectors of words is many times as high."""
+    with pytest.raises(SystemExit, match="2"):
+        call("classify_texts", "--lr", rate)
+    said = capsys.readouterr().err
+    assert "argument --lr: " in said
+    assert rate in said.splitlines()[-1]
+
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)  # as a full disk refuses
+sys.argv[:] = sys.argv[2:]
+sys.path.insert(0, {folder!r})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of the size of a file")
+@pytest.mark.parametrize(
+    ("program", "limit", "named"),
+    [
+        ("train_language_model", 20, "tokenizer.json"),
+        ("train_language_model", 2000, "training.bin"),
+        ("train_language_model", 20_000, "model.safetensors"),
+        ("train_digits", 20_000, "checkpoint.safetensors"),
+        ("classify_texts", 200, "classifier.json"),
+        ("classify_texts", 20_000, "model.safetensors"),
+        ("attention_by_hand", 2000, "weights.png"),
+    ],
+)
+def test_a_full_disk_names_the_file_and_leaves_no_half_of_a_model(
+    example, tmp_path, program, limit, named
+):
+    for package in ("sklearn", "tokenizers"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    words = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "over", "hills"]
+    text = "\n".join(" ".join(words[i % 7 : i % 7 + 4]) for i in range(400))
+    (tmp_path / "text.txt").write_text(text)
+    rows = [f"{line},{'ab'[i % 2]}" for i, line in enumerate(text.splitlines())]
+    (tmp_path / "text.csv").write_text("\n".join(["text,label", *rows]))
+    out = tmp_path / ("weights.png" if program == "attention_by_hand" else "out")
+    options = {
+        "train_language_model": ["text.txt", "--short", "--out", out],
+        "train_digits": ["--short", "--out", out],
+        "classify_texts": ["text.csv", "--short", "--out", out],
+        "attention_by_hand": ["--out", out],
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED.format(folder=str(EXAMPLES)), str(limit),
+         str(EXAMPLES / f"{program}.py"), *options[program]],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )  # fmt: skip
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 2, ended.stderr
+    assert last.startswith(f"{program}.py: ")
+    assert named in last
+    assert not (out / "config.json").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -307,6 +308,45 @@ def test_a_run_goes_on_with_its_own_text_only(program, trained, capsys):
     assert files_in(trained) == before
     Path("text.txt").write_text(TEXT, "utf-8")  # at another time
     program("--out", "run", "--resume", "--steps", "4")
+
+
+def test_a_run_goes_on_in_another_folder_of_work_and_with_a_text_that_was_moved(
+    program, trained, monkeypatch, capsys
+):
+    out = Path("run").resolve()
+    program("text.txt", "--from", "run", "--steps", "2", "--out", "second")
+    second = Path("second").resolve()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    program("--out", out, "--resume", "--steps", "4")
+    program("--out", second, "--resume", "--steps", "3")
+    program("../text.txt", "--out", out, "--resume", "--steps", "5")
+    Path("../text.txt").rename("moved.txt")
+    assert complaint(program, capsys, "--out", out, "--resume").endswith("text.txt")
+    program("moved.txt", "--out", out, "--resume", "--steps", "6")
+    assert len(ta.load(out / "checkpoint.safetensors")["losses"]) == 6
+
+
+def test_what_is_no_folder_is_refused_before_the_pieces_are_chosen(program, capsys, monkeypatch):
+    module = importlib.import_module("train_language_model")
+    monkeypatch.setattr(module, "tokenizer_of", lambda *_: pytest.fail("too late"))
+    for out in ("text.txt", "text.txt/out"):
+        assert "text.txt" in complaint(program, capsys, "text.txt", *TINY, "--out", out)
+
+
+def test_a_run_that_another_program_began_meanwhile_stays(program, trained, capsys, monkeypatch):
+    example = importlib.import_module("train_language_model")
+    ladder = example.ladder
+
+    def begun(*given):
+        shutil.copytree(trained, "late", dirs_exist_ok=True)
+        return ladder(*given)
+
+    monkeypatch.setattr(example, "ladder", begun)
+    said = complaint(program, capsys, "text.txt", *TINY, "--steps", "4", "--out", "late")
+    assert "late has a run of" in said
+    for path, content in files_in(trained).items():
+        assert (Path("late") / path.relative_to(trained)).read_bytes() == content
 
 
 def test_what_cannot_be_written_gets_a_sentence(program, capsys):

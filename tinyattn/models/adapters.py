@@ -66,17 +66,18 @@ class Published(nn.Module):
         raise NotImplementedError
 
     def write(self, folder: str | os.PathLike[str], config: dict[str, Any]) -> None:
-        """Write config.json, with the dtype in it, and model.safetensors."""
+        """Write model.safetensors, then config.json, with the dtype in it: on a full disk none."""
         if any(isinstance(module, nn.LoRA) for module in self.modules()):
             raise RuntimeError(
                 "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
             )
         parameters = dict(self.named_parameters())
         parts = self.published_parts().items()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
         # transformers 5 computes in the dtype that is named here.
         config = config | {"torch_dtype": next(self.parameters()).dtype.name}
         write_json(Path(folder, "config.json"), config)
-        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
 
     def load_adapter(self, folder: str | os.PathLike[str], name: str = "default") -> None:
         """Read an adapter that PEFT or `save_adapter` has written, and make it the active one.

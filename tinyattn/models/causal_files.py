@@ -101,12 +101,12 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
-    both = config.pop("rope_parameters", None)
-    both = {} if both is None else check_kind("rope_parameters", both, dict)
-    base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
-    scaling = {name: value for name, value in both.items() if name != "rope_theta"}
-    scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
+    """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters. As
+    there, rope_scaling may have both too, and comes first."""
+    given = {name: config.pop(name, None) for name in ("rope_scaling", "rope_parameters")}
+    first, second = (check_kind(n, {} if x is None else x, dict) for n, x in given.items())
+    scaling = {**(first or second)}
+    base = {"rope_theta": scaling.pop("rope_theta")} if "rope_theta" in scaling else {}
     is_plain = scaling.get("rope_type", scaling.get("type", "default")) == "default"
     plain: dict[str, tuple[Any, ...]] = {"rope_type": ("default",), "type": ("default",)}
     known = plain if is_plain else dict.fromkeys(scaling, ())

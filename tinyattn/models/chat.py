@@ -110,7 +110,6 @@ class Conversation:
         check_options(**self.options)
         self.messages = checked_messages(messages)
         self.scores = model.next_scores()
-        self.state: Any = None  # of the model, when `scores` read with it
         # An error now, if the template refuses them; it may refuse what is no question yet.
         if model.chat_template is None or any(m["role"] != "system" for m in self.messages):
             model.chat_prompt(self.messages)
@@ -129,7 +128,6 @@ class Conversation:
     def answer_to(self, messages: list[Message]) -> Pieces:
         dropped, ids = self.newest(checked_messages(messages))
         pieces = self.model.continued(ids, self.scores, **self.options)
-        self.forget_if_changed()
         self.messages, self.dropped = messages, dropped
         return self.answer(pieces)
 
@@ -141,16 +139,6 @@ class Conversation:
                 yield piece
         finally:  # also if nobody wants the rest
             self.messages.append({"role": "assistant", "content": text})
-            self.forget_if_changed()  # while a block with hooks, such as `ablated`, has not ended
-
-    def forget_if_changed(self) -> None:
-        """Forget what was read if the model has learned since, or has other layers or hooks."""
-        versions = [parameter._version for parameter in self.model.parameters()]
-        hooks = [[*part._hooks.values()] for part in self.model.modules()]
-        state = versions, [getattr(version, "changes", 0) for version in versions], hooks
-        if state != self.state:
-            self.scores.start()
-        self.state = state
 
     def newest(self, messages: list[Message]) -> tuple[int, list[int]]:
         """How many of the oldest messages are left out, and the ids of the text of the others.

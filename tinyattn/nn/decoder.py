@@ -128,12 +128,14 @@ class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
     Only ids after those that the call before had too are computed, in eval(), whatever the mode of
-    the model is. A subclass has `new_cache`, and `scores`, which computes what is not in the cache.
+    the model is. All are computed if the model has learned since, or has other parts or hooks. A
+    subclass has `new_cache`, and `scores`, which computes what is not in the cache.
     """
 
     model: Any
     cache: Cache
     last_ids: np.ndarray | None  # those of the call before
+    state: list[Any]  # of the model, when the cache was made
 
     def new_cache(self) -> Cache:
         raise NotImplementedError
@@ -144,11 +146,17 @@ class NextScores:
 
     def start(self) -> None:
         """Forget earlier calls, and the samples that were selected; `generate` begins with it."""
-        self.cache, self.last_ids = self.new_cache(), None
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what earlier calls computed."""
+        self.cache, self.last_ids, self.state = self.new_cache(), None, state_of(self.model)
 
     @no_grad()
     def __call__(self, ids: ArrayLike) -> Tensor:
         before = vars(self).copy()
+        if state_of(self.model) != self.state:
+            self.forget()
         mode = evaluated(self.model) if self.model.training else nullcontext()
         try:
             with mode, self.cache.restored_after_errors():
@@ -180,6 +188,25 @@ class NextScores:
         self.last_ids = None if self.last_ids is None else self.last_ids[index]
 
 
+def state_of(model: Module) -> list[Any]:
+    """What differs after a step of training, a load, or a change of the parts or the hooks.
+
+    A step of generation calls it, so it reads the attributes themselves: `parameters()` checks the
+    lists of each module too, which takes ten times as long.
+    """
+    state, parts, seen = [], [model], {id(model)}
+    for part in parts:
+        state += part._hooks.values()
+        for value in vars(part).values():
+            if isinstance(value, Module):
+                if id(value) not in seen:  # it may stand in several places, and know its parent
+                    seen.add(id(value))
+                    parts.append(value)
+            elif isinstance(value, Tensor):
+                state += value._version, getattr(value._version, "changes", 0)
+    return state
+
+
 def common_length(old: np.ndarray, new: np.ndarray) -> int:
     """How many first ids (B, T) of all samples are equal in both; one of the new ones is left."""
     length = min(old.shape[1], new.shape[1] - 1) if len(old) == len(new) else 0
@@ -200,8 +227,12 @@ class DecoderScores(NextScores):
         return self.model.decoder.new_cache()
 
     def start(self) -> None:
-        self.encoded: tuple[Tensor, Mask | None] | None = None  # the model may have learned since
+        self.chosen: np.ndarray | None = None  # the samples of the source, after `select`
         super().start()
+
+    def forget(self) -> None:
+        self.encoded: tuple[Tensor, Mask | None] | None = None  # the model may have learned since
+        super().forget()
 
     def memory(self) -> tuple[Tensor, Mask | None]:
         """What the encoder gives of the source, and the mask of the source."""
@@ -210,6 +241,8 @@ class DecoderScores(NextScores):
             with evaluated(self.model), no_grad():
                 memory = self.model.encode(src, mask)
             self.encoded = memory, None if mask is None else mask_of(booleans_of(mask))
+            if self.chosen is not None:
+                self.encoded = rows_of(*self.encoded, self.chosen)
         return self.encoded
 
     def scores(self, ids: Any) -> Tensor:
@@ -220,8 +253,14 @@ class DecoderScores(NextScores):
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         index, (memory, mask) = checked_rows(rows), self.memory()
-        self.encoded = memory[index], mask if mask is None or len(mask) == 1 else mask[index]
+        self.encoded = rows_of(memory, mask, index)
+        self.chosen = (np.arange(len(memory)) if self.chosen is None else self.chosen)[index]
         super().select(index)
+
+
+def rows_of(memory: Tensor, mask: Mask | None, index: np.ndarray) -> tuple[Tensor, Mask | None]:
+    """The samples `index` of a memory and of its mask, which may be one for all."""
+    return memory[index], mask if mask is None or len(mask) == 1 else mask[index]
 
 
 class EncoderDecoder(Module):

@@ -33,8 +33,10 @@ def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None
             if os.name == "nt":
                 file.close()  # Windows does not rename an open file
             os.replace(file.name, target)
-    except BaseException:
+    except BaseException as error:
         Path(file.name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:  # that of a full disk names no file
+            error.filename = error.filename or os.fspath(path)
         raise
 
 
