@@ -35,8 +35,7 @@ from text_data import PAD, UNKNOWN, Texts, Vocabulary, read_csv, tokens, words
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
-from tinyattn.training import TrainingLoop, pad_sequence
-from tinyattn.training.atomic_write import write_atomically
+from tinyattn.training import TrainingLoop, atomic_write, pad_sequence
 from tinyattn.training.loop import stop_signals
 
 with programs.needs("scikit-learn"):
@@ -98,7 +97,7 @@ class TextClassifier(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
-        write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
+        atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
         ta.save(self.state_dict(), folder / WEIGHTS)
 
     @classmethod
@@ -270,8 +269,7 @@ def options() -> argparse.Namespace:
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
     add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
-    rate = number_in(0, 10)
-    add("--lr", type=rate, help="highest, of the layers (0.0003; for smaller batches lower)")
+    add("--lr", type=number_in(0, 10), help="highest, of the layers (0.0003; small batches: lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     args = parser.parse_args()

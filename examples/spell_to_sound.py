@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import programs
 import sound_data
 import stress_data
-from programs import complaints
+from programs import complaints, save_picture
 from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
 from stress_data import MAX_LENGTH, PAD
 from train_encoder import batches
@@ -180,7 +179,7 @@ def heatmaps(
         maps, "letters", "next sound", titles, letters, sounds, visible, vmax=darkest,
         zlabel="weight, mean of all layers and heads",
     )  # fmt: skip
-    programs.save_picture(figure, path)
+    save_picture(figure, path)
 
 
 def show(model: nn.Module, words: list[str]) -> None:

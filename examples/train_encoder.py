@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import programs
 import stress_data
-from programs import complaints
+from programs import complaints, save_picture
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
 from training import argument_parser, run_program, start
 
@@ -107,7 +106,7 @@ def draw(model: Any, words: Words, path: Path) -> None:
     figure = viz.show_heatmaps(
         weights, titles=titles, xticks=symbols, yticks=symbols, mask=masks.padding(ids, PAD)
     )
-    programs.save_picture(figure, path)
+    save_picture(figure, path)
 
 
 def loss_of(model: nn.Module, words: Words, rows: np.ndarray) -> tuple[ta.Tensor, float, int]:

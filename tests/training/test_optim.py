@@ -459,23 +459,6 @@ def test_state_dict_round_trip_continues_bitwise(name, dtype):
         assert_same(parameter.numpy(), end)
 
 
-@pytest.mark.parametrize("name", ["Adam", "SGD"])
-def test_what_is_no_name_in_the_state_says_what_it_has(name):
-    w = ta.ones(2, requires_grad=True)
-    optimizer = getattr(optim, name)([w], **({"momentum": 0.9} if name == "SGD" else {}))
-    with pytest.raises(KeyError, match=r"state\[name\]\[i\] .* names are \[\], got Tensor"):
-        optimizer.state[w]
-    (w * w).sum().backward()
-    optimizer.step()
-    names = [*optimizer.state]
-    with pytest.raises(KeyError, match=r"names are \['.*'\], got exp_avg"):
-        optimizer.state["exp_avg"]
-    assert [*optimizer.state] == names
-    optimizer.load_state_dict(optimizer.state_dict())
-    with pytest.raises(KeyError, match="after its first step"):
-        optimizer.state[0]
-
-
 def test_state_dict_is_a_copy():
     parameters, loss = make_problem(cases.arrays_of("adam.plain"))
     optimizer = optim.Adam(parameters)

@@ -237,10 +237,7 @@ def checked_index(index: Any) -> Any:
     kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
     if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
         kind = getattr(index, "dtype", type(index).__name__)
-        raise DtypeError(
-            "an index is made of integers, slices or boolean arrays of one dimension or more, "
-            f"got {kind}"
-        )
+        raise DtypeError(f"an index is made of integers, slices or masks (N, ...), got {kind}")
     return index
 
 

@@ -91,16 +91,6 @@ def called(closure: Callable[[], Any]) -> Any:
     return enable_grad(closure)()
 
 
-class State(dict[str, list[Array | None]]):
-    """Names of arrays, and for each name the arrays of all parameters."""
-
-    def __missing__(self, key: Any) -> Any:
-        raise KeyError(
-            "optimizer.state[name][i] is an array of parameter number i, after its first step; "
-            f"the names are {[*self]}, got {key if isinstance(key, str) else type_name(key)}"
-        )
-
-
 class Optimizer:
     """What all optimizers share: parameters, their settings, arrays that go with each parameter and
     have its shape, and a state that can be saved and taken up again bitwise.
@@ -128,7 +118,7 @@ class Optimizer:
         # Each group, and a copy of it as it was checked.
         self._checked: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._groups: list[dict[str, Any]] = []  # of each parameter
-        self.state = State()  # by the names in `slots`
+        self.state: dict[str, list[Array | None]] = {}  # by the names in `slots`
         self.steps: list[int] = []
         entries = listed_parameters(params)
         for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
@@ -160,8 +150,7 @@ class Optimizer:
         self._checked.append((added, dict(added)))
         self._groups += [added] * more
         self.steps += [0] * more
-        for arrays in self.state.values():
-            arrays += [None] * more
+        self.state = {name: arrays + [None] * more for name, arrays in self.state.items()}
 
     @property
     def param_groups(self) -> tuple[dict[str, Any], ...]:
@@ -336,12 +325,12 @@ class Optimizer:
             groups.append({**saved, "params": group["params"]})
         return groups
 
-    def arrays_in(self, state: dict[str, Any], steps: list[int]) -> State:
+    def arrays_in(self, state: dict[str, Any], steps: list[int]) -> dict[str, list[Array | None]]:
         """The arrays of each parameter; an error if one has another shape, or if a parameter that
         has moved lacks one of `slots`."""
         places = {str(i): i for i in range(len(steps))}
         parameters = self.parameters
-        arrays = State()
+        arrays: dict[str, list[Array | None]] = {}
         for key, value in dict(state["arrays"]).items():
             name, _, number = str(key).rpartition(".")
             i = places.get(number, -1)

@@ -14,15 +14,9 @@ import numpy as np
 import tinyattn as ta
 
 from .. import ops
+from ..base import checks
 from ..base.backend import namespace
-from ..base.checks import (
-    check_choice,
-    checked_index,
-    integer,
-    one_dim,
-    require_dims,
-    sizes_of,
-)
+from ..base.checks import check_choice, checked_index, integer, one_dim, sizes_of
 from ..engine.autograd import wrap
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -134,8 +128,6 @@ ge = both(Tensor.__ge__, "x >= y")
 logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
-bitwise_left_shift = both(lambda input, other: by_numpy("left_shift")(input, other))
-bitwise_right_shift = both(lambda input, other: by_numpy("right_shift")(input, other))
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
@@ -168,7 +160,8 @@ broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 @both
 def narrow(input, dim, start, length):
-    size, start = require_dims(input, "narrow").shape[one_dim(input, dim)], integer("start", start)
+    size = checks.require_dims(input, "narrow").shape[one_dim(input, dim)]
+    start = integer("start", start)
     start += size if start < 0 else 0
     return input.split([start, length, size - start - integer("length", length)], dim)[1]
 
@@ -217,7 +210,7 @@ def meshgrid(*tensors, indexing="ij"):
 def along(input, dim, index, counts_back=False):
     """The index of the elements at `index` of one dimension. As in PyTorch, a negative number in a
     Tensor counts from the end for index_fill only."""
-    dim = one_dim(require_dims(input, "an index along one dimension"), dim)
+    dim = one_dim(checks.require_dims(input, "an index along one dimension"), dim)
     if isinstance(index, Tensor):
         if index.ndim > 1:
             raise ShapeError(f"an index along one dimension is (N,), got {index.shape}")

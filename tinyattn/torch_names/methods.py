@@ -197,11 +197,6 @@ GIVEN: dict[type, dict[str, Any]] = {
     kind: {name: with_name(x, name) for name, x in given.items() if not name.startswith("__")}
     for kind, given in ((Tensor, TENSORS), (Module, vars(OfModules)))
 }
-for name, side in (("lshift", "left"), ("rshift", "right")):  # x << y, x <<= y and 1 << x
-    shift = METHODS[f"bitwise_{side}_shift"]
-    of_others = with_name(lambda x, y, f=shift: f(x.new_tensor(y), x), f"__r{name}__")
-    GIVEN[Tensor] |= {f"__{name}__": shift, f"__i{name}__": in_place(shift)}
-    GIVEN[Tensor][f"__r{name}__"] = of_others
 BEFORE = {kind: {name: vars(kind).get(name) for name in given} for kind, given in GIVEN.items()}
 
 
