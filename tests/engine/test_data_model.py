@@ -129,7 +129,7 @@ REFUSED: dict[str, str] = {
     "random.sample(y, 1)": "must be a sequence", "memoryview(x)": "bytes-like",
     "bytes(f)": "convert",
     "y[f]": "integers", "y[1.0]": "integers", "y['a']": "integers", "y[{}]": "integers",
-    "y[b]": "boolean arrays of one dimension or more, got bool", "y[True]": "got bool",
+    "y[b]": "slices or masks .*, got bool", "y[True]": "got bool",
     "y[np.bool_(True)]": "got bool", "y[np.array(True)]": "got bool", "y[0, 0]": "too many indices",
     "y[5]": "out of bounds", "y[ta.tensor([5])]": "out of bounds", "x()": "not callable",
     "x.foo": "has no Tensor.foo", "copy.deepcopy(x * 2)": r"detach\(\)",
