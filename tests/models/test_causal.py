@@ -916,6 +916,22 @@ def test_tokens_that_only_the_settings_add_are_added(tmp_path):
     assert tokenizer.encode("b<tool>b").ids[1] == 260
     assert tokenizer.decode([260]) == ""
     assert tokenizer.get_vocab_size() == 261
+    path.write_text(
+        json.dumps(
+            {
+                "added_tokens_decoder": {"260": token},
+                "eos_token": "Ġa",  # a word that the model of the tokenizer has
+                "pad_token": {"content": "<pad>", "rstrip": True},
+                "additional_special_tokens": ["<one>"],
+                "extra_special_tokens": {"other_token": "<two>"},
+            }
+        )
+    )
+    tokenizer = CausalLM.from_pretrained(tmp_path).tokenizer
+    own = tokenizer.token_to_id("Ġa")
+    ids = tokenizer.encode("b<two><one>ĠaĠa<tool><pad> b").ids
+    assert ids[1:-1] == [263, 262, own, own, 260, 261]
+    assert tokenizer.decode(ids) == "bb"
     for wrong in ([], {"a": token}, {"1": "b"}, {"1": {"content": None}}):
         path.write_text(json.dumps({"added_tokens_decoder": wrong}))
         model = CausalLM.from_pretrained(tmp_path)

@@ -218,3 +218,20 @@ def test_float16_comes_before_or_after_int8(dtype):
     assert_equal(layer.to(dtype).scale.numpy(), scale)
     with pytest.raises(DtypeError, match=r"got float16: call \.float\(\)"):
         Int8Linear(linear.half().weight)
+
+
+@both_dtypes
+def test_a_lora_of_int8_weights_takes_float16(dtype):
+    """Its numbers have the dtype of the scale, until `half` is called after it."""
+    linear, x = nn.Linear(50, 30).to(dtype), ta.tensor(signed(rng_of(1), 2, 50)).half()
+    lora = nn.LoRA(Int8Linear(linear.weight, linear.bias).half(), rank=2)
+    lora.B.data = ta.tensor(signed(rng_of(2), 30, 2)).to(dtype)
+    correction = x.double().numpy() @ (lora.B @ lora.A).detach().double().numpy().T
+    right = lora.linear(x).detach().double().numpy() + correction
+    for layer in (lora, copy.deepcopy(lora).half()):
+        out = layer(x)
+        assert out.dtype == np.float16
+        assert_close(out.detach().double().numpy(), right, 4e-3)
+        out.backward(ta.tensor(signed(rng_of(3), 2, 30)).half())
+        assert layer.A.grad.dtype == layer.A.dtype
+        assert all(p.grad.abs().max() > 0 for p in (layer.A, layer.B))

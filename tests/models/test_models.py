@@ -522,6 +522,9 @@ def test_a_saved_sentence_encoder_is_loaded_again(sentence_folder, tmp_path):
 
 
 def test_too_long_texts_and_a_missing_tokenizer_are_refused(folder):
+    roberta = CONFIG | {"model_type": "roberta", "pad_token_id": 1}
+    with pytest.raises(ValueError, match="max_length 15 is more than the encoder's 14"):
+        models.SentenceEncoder(models.BertEncoder(roberta), {}, max_length=15)
     encoder = models.BertEncoder.from_pretrained(folder)
     with pytest.raises(ValueError, match="max_length 17 is more than the encoder's 16"):
         models.SentenceEncoder(encoder, {}, max_length=17)

@@ -268,14 +268,14 @@ REFUSED = [
     ("tokenizer_config.json", {"added_tokens_decoder": {"2": {"lstrip": True}}}, "for id 2"),
     ("tokenizer_config.json", {"added_tokens_decoder": {"2": 3}}, "token 2 of added_tokens_dec"),
     ("special_tokens_map.json", {"unk_token": "<unk>"}, "unk_token must be"),
-    ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type 'WordPiece'"),
+    ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type must be 'WordPiece'"),
     ("tokenizer.json", {"model": 3}, r"tokenizer\.json: model must be an object"),
     ("tokenizer.json", {"model": None}, r"tokenizer\.json: model must be an object"),
     ("tokenizer.json", {"model": {"vocab": {"[CLS]": 2}}}, r"must have the word \[UNK\]"),
     ("tokenizer.json", {"model": {"vocab": [["a", 1]]}}, r"must have the word \[UNK\]"),
     ("tokenizer.json", {"model": {"unk_token": "a"}}, "model.unk_token"),
     ("tokenizer.json", {"model": {"continuing_subword_prefix": ""}}, "continuing_subword_prefix"),
-    ("tokenizer.json", {"model": {"max_input_chars_per_word": 9}}, "max_input_chars_per_word 100"),
+    ("tokenizer.json", {"model": {"max_input_chars_per_word": 9}}, "chars_per_word must be 100"),
     ("tokenizer.json", {"added_tokens": [{"content": "a"}]}, "an added token must have an id"),
     ("tokenizer.json", {"added_tokens": [{"id": 1}]}, "must have an id and its content"),
     ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list"),
@@ -484,6 +484,11 @@ def test_dense_after_dense_and_no_limit(folder, tmp_path):
     edit(folder / "tokenizer_config.json", model_max_length=10**30)
     model = models.SentenceEncoder.from_pretrained(folder)
     assert model.max_length == 16
+    # RoBERTa reads its first text from position pad_token_id + 1 on.
+    edit(folder / "config.json", model_type="roberta", pad_token_id=0)
+    roberta = models.SentenceEncoder.from_pretrained(folder)
+    assert roberta.max_length == 15
+    assert np.isfinite(roberta.encode(["cat " * 30])).all()
     first = ta.nn.Sequential(*list(model.head)[:1])
     assert model.encode(["cat " * 30]).shape == (1, 2)
     points = exact_pooling(model.tokenize(TEXTS), ["mean"]).astype(np.float32)

@@ -110,9 +110,9 @@ class BertEncoder(Published):
         width, eps = config["hidden_size"], config.get("layer_norm_eps", 1e-12)
         dropout = config.get("hidden_dropout_prob", 0.1)
         self.word = nn.Embedding(config["vocab_size"], width)
-        self.position = nn.LearnedPositionalEncoding(
-            width, max_len=config["max_position_embeddings"]
-        )
+        positions = config["max_position_embeddings"]
+        self.position = nn.LearnedPositionalEncoding(width, max_len=positions)
+        self.most_tokens = positions - self.first_position
         types = config.get("type_vocab_size")
         self.token_type = None if types is None else nn.Embedding(types, width)
         self.norm = nn.LayerNorm(width, eps=eps)

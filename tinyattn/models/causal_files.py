@@ -220,15 +220,26 @@ def folder_tokenizer(folder: Path, data: bytes, settings: dict[str, Any]) -> Any
         tokenizer = read_tokenizer_json(data)
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     with naming(folder / TOKENIZER[1]):
-        added = check_kind("added_tokens_decoder", settings.get("added_tokens_decoder", {}), dict)
-        for id in sorted(added, key=int):
-            token = check_kind(f"token {id}", added[id], dict)
-            word = check_kind(f"the content of token {id}", token.get("content"), str)
-            if tokenizer.token_to_id(word) is None:
+        for token in tokens_of(settings):
+            word = check_kind("the content of a token", token.get("content"), str)
+            if word not in there:
                 given = {name: bool(token.get(name)) for name in (*OPTIONS, "special")}
                 tokenizer.add_tokens([tokenizers_package().AddedToken(word, **given)])
     return tokenizer
+
+
+def tokens_of(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tokens that tokenizer_config.json adds, with the special ones, as in transformers."""
+    added = check_kind("added_tokens_decoder", settings.get("added_tokens_decoder", {}), dict)
+    special = [settings.get(name) for name in ("bos_token", "eos_token", *SPECIAL)]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        more = settings.get(name) or []
+        special += more.values() if isinstance(more, dict) else check_kind(name, more, list)
+    words = [x if isinstance(x, dict) else {"content": x} for x in special if x is not None]
+    tokens = [check_kind(f"token {id}", added[id], dict) for id in sorted(added, key=int)]
+    return tokens + [word | {"special": True} for word in words]
 
 
 def chat_settings(

@@ -64,11 +64,8 @@ class SentenceEncoder(nn.Module):
         self.encoder = encoder
         self.files = files
         self.max_length = check_size("max_length", max_length, 2)
-        if max_length > encoder.config["max_position_embeddings"]:
-            raise ValueError(
-                f"max_length {max_length} is more than the encoder's "
-                f"{encoder.config['max_position_embeddings']} positions"
-            )
+        if max_length > (most := encoder.most_tokens):
+            raise ValueError(f"max_length {max_length} is more than the encoder's {most} positions")
         self.pooling = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         sentence_files.check_poolings(self.pooling)
         self.include_prompt = include_prompt
@@ -91,7 +88,8 @@ class SentenceEncoder(nn.Module):
         modules = sentence_files.read_modules(checked_folder(folder))
         (_, of_encoder), (_, of_pooling), *others = modules  # the folder of each
         encoder = BertEncoder.from_pretrained(checked_folder(of_encoder), sha256)
-        files, length = sentence_files.read_tokenizer(of_encoder, encoder.config)
+        sizes = encoder.config, encoder.most_tokens
+        files, length = sentence_files.read_tokenizer(of_encoder, *sizes)
         width = encoder.config["hidden_size"]
         pooling, include_prompt = sentence_files.read_pooling(of_pooling, width)
         head = sentence_files.read_head(others, width * len(pooling))
@@ -174,11 +172,9 @@ class SentenceEncoder(nn.Module):
         name = self.settings["default_prompt_name"] if prompt_name is None else prompt_name
         if name is None:
             return ""
-        if name not in self.settings["prompts"]:
-            raise ValueError(
-                f"prompt_name must be one of {list(self.settings['prompts'])}, got {name!r}"
-            )
-        return self.settings["prompts"][name]
+        if name not in (prompts := self.settings["prompts"]):
+            raise ValueError(f"prompt_name must be one of {list(prompts)}, got {name!r}")
+        return prompts[name]
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that sentence-transformers and transformers can open."""

@@ -175,10 +175,7 @@ def read_dense(folder: Path, width: int) -> Dense:
             },
         )
         if check_size("in_features", settings.get("in_features")) != width:
-            raise ValueError(
-                f"in_features must be {width}, the width of the points there, got "
-                f"{settings['in_features']}"
-            )
+            raise ValueError(f"in_features must be {width} here, got {settings['in_features']}")
         n_out = check_size("out_features", settings.get("out_features"))
         bias = check_kind("bias", settings.get("bias", True), bool)
         function = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
@@ -226,12 +223,13 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes], int]:
+def read_tokenizer(
+    folder: Path, model: dict[str, Any], positions: int
+) -> tuple[dict[str, bytes], int]:
     """(the files of the tokenizer, the number of tokens that a text is cut to)
 
-    model: config.json of the encoder.
+    model: config.json of the encoder. positions: the tokens that it takes at most.
     """
-    positions = model["max_position_embeddings"]
     if not (folder / TOKENIZER[0]).is_file():
         raise FileNotFoundError(
             f"{folder} has no {TOKENIZER[0]}: write it with "

@@ -17,11 +17,11 @@ from .settings import check_kind, check_known
 # The first has all of the tokenizer, and the second has settings that come first.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 AS_IT_STANDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-SPECIAL = {
-    "pad_token": "[PAD]",
+SPECIAL = {  # in the order in which transformers adds those that are new
     "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
     "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }
 # Of a token that is added to a tokenizer: where it is found in a text.
@@ -135,13 +135,10 @@ def make_bert(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
         "continuing_subword_prefix": "##",
         "max_input_chars_per_word": 100,
     }
-    for name, expected in usual.items():
-        found = model.get(name, expected)
+    for key, expected in usual.items():
+        found = model.get(key, expected)
         if found != expected:
-            raise ValueError(
-                f"a BertTokenizer has model.{name} {expected!r} in {TOKENIZER[0]}, got "
-                f"{found!r:.60}"
-            )
+            raise ValueError(f"{TOKENIZER[0]}: model.{key} must be {expected!r}, got {found!r:.60}")
     vocab = model.get("vocab")
     ids = {word: vocab.get(word) for word in SPECIAL.values()} if isinstance(vocab, dict) else {}
     for name in ("unk_token", "cls_token", "sep_token"):

@@ -69,7 +69,9 @@ class LoRA(Module):
         out = self.linear(x)
         if self.is_merged:
             return out
-        return out + self.scale * F.linear(F.linear(self.dropout(x), self.A), self.B)
+        # A layer with int8 weights takes float16 too, and a LoRA that is made for it has float32.
+        x = self.dropout(x).to(self.A.dtype)
+        return out + (self.scale * F.linear(F.linear(x, self.A), self.B)).to(out.dtype)
 
     @no_grad()
     def merge(self) -> None:
