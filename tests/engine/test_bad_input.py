@@ -123,7 +123,19 @@ SHAPES: list[Bad] = [
         "targets of another length",
         lambda w: F.cross_entropy(w.m, ta.tensor([0])),
         ShapeError,
-        r"\(2, 3\).*got \(1,\)",
+        r"\(2, 3\).*dimension 1, so the target has shape \(2,\), got \(1,\)$",
+    ),
+    (
+        "classes that come last",
+        lambda w: F.nll_loss(ones(2, 5, 3), ta.zeros(2, 5, dtype=ta.int64)),
+        ShapeError,
+        r"nll_loss.*\(2, 3\), got \(2, 5\); .* logits.transpose\(1, -1\)",
+    ),
+    (
+        "a number as logits",
+        lambda w: F.cross_entropy(ta.tensor(1.0), ta.tensor(0)),
+        ShapeError,
+        r"cross_entropy takes logits with a dimension of classes, got shape \(\)",
     ),
     ("queries without a batch", lambda w: w.attention(*[ones(3, 4)] * 3), ShapeError, r"\(3, 4\)"),
     (
