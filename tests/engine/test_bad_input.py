@@ -19,7 +19,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import masks, nn, optim
+from tinyattn import masks, nn, ops, optim
 from tinyattn.errors import (
     CheckpointError,
     DeviceError,
@@ -123,7 +123,19 @@ SHAPES: list[Bad] = [
         "targets of another length",
         lambda w: F.cross_entropy(w.m, ta.tensor([0])),
         ShapeError,
-        r"\(2, 3\).*got \(1,\)",
+        r"\(2, 3\).*dimension 1, so the target has shape \(2,\), got \(1,\)$",
+    ),
+    (
+        "classes that come last",
+        lambda w: F.nll_loss(ones(2, 5, 3), ta.zeros(2, 5, dtype=ta.int64)),
+        ShapeError,
+        r"nll_loss.*\(2, 3\), got \(2, 5\); .* logits.transpose\(1, -1\)",
+    ),
+    (
+        "a number as logits",
+        lambda w: F.cross_entropy(ta.tensor(1.0), ta.tensor(0)),
+        ShapeError,
+        r"cross_entropy takes logits with a dimension of classes, got shape \(\)",
     ),
     ("queries without a batch", lambda w: w.attention(*[ones(3, 4)] * 3), ShapeError, r"\(3, 4\)"),
     (
@@ -1022,3 +1034,10 @@ def test_nan_in_one_sample_stays_there() -> None:
     found = attention(*[ta.tensor(x)] * 3).numpy()
     np.testing.assert_array_equal(found[[0, 2]], clean[[0, 2]])
     assert np.isnan(found[1]).any()
+
+
+@pytest.mark.parametrize("target", [[0], [0] * 5, [[0], [1]], 0, [0.0, 1.0]])
+def test_the_kernel_of_cross_entropy_gets_a_class_for_each_row(target: Any) -> None:
+    """By the op itself too: with fewer numbers the kernel would read beyond them."""
+    with pytest.raises((ShapeError, DtypeError)):
+        ops.losses.cross_entropy_of_rows(ones(2, 3), np.array(target), -100)

@@ -345,12 +345,13 @@ def test_complex_results_are_refused() -> None:
             call()
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
 @pytest.mark.parametrize("name", registry)
-def test_no_op_takes_lists_alone(name: str) -> None:
+def test_no_op_takes_lists_alone(name: str, kind: type) -> None:
     """NumPy would: [1] + [2] is [1, 2], and np.maximum makes arrays, which record nothing."""
     spec = registry[name].spec
-    lists = [[1.0, 2.0]] * (2 if spec.variadic else max(1, spec.required))
-    with pytest.raises((TypeError, ValueError)):
+    lists = [kind([1.0, 2.0])] * (2 if spec.variadic else max(1, spec.required))
+    with pytest.raises((TypeError, ValueError, AttributeError)):
         registry[name](*lists)
 
 

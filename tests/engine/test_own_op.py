@@ -63,6 +63,30 @@ def test_an_op_on_plain_arrays_is_its_forward() -> None:
     np.testing.assert_array_equal(out, [3.0, 12.0])
 
 
+@pytest.mark.parametrize("given", [[1.0, 2.0], (1.0, 2.0)])
+def test_an_op_with_a_rule_takes_no_list(given: Any) -> None:
+    """2 * [1, 2] is [1, 2, 1, 2] in Python. Without a rule a first argument may be sizes."""
+
+    @ta.op
+    def doubled(x):
+        return 2 * x
+
+    @ta.op
+    def grid(sizes=(2, 3)):
+        return np.zeros(sizes)
+
+    assert doubled(given) == given * 2
+    assert grid().shape == (2, 3)
+
+    @doubled.vjp("x")
+    def _(grad):
+        return 2 * grad
+
+    with pytest.raises(TypeError, match=f"doubled: x must be a Tensor, got {type(given).__name__}"):
+        doubled(given)
+    assert doubled(np.ones(2)).tolist() == [2.0, 2.0]
+
+
 @ta.op(saves=True)
 def hypotenuse(x, y):
     root = np.sqrt(x * x + y * y)

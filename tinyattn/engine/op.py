@@ -86,7 +86,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
             raise
         out, extra = out_and_extra(out, spec.name) if spec.saves else (out, None)
         if len(other_positions) == len(args):  # no argument is a Tensor
-            if spec.is_builtin and type(args[0]) is list:
+            if (spec.is_builtin or spec.rules) and type(args[0]) in (list, tuple):
                 raise_no_tensor(spec, 0, args)
             return out
         return result_tensor(spec, args, options, call, out, extra)

@@ -87,17 +87,23 @@ def checked_target(
     classes = array_of(target) if is_tensor else checks.as_exact_as(scores, target)
     if not checks.is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
         raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
+    if not scores.ndim:
+        raise ShapeError(f"{function} takes logits with a dimension of classes, got shape ()")
     axis = min(1, scores.ndim - 1)
     tensor = target if is_tensor else wrap(classes)
-    are_probabilities = classes.dtype.kind == "f" and scores.ndim and classes.shape == scores.shape
+    are_probabilities = classes.dtype.kind == "f" and classes.shape == scores.shape
     if are_probabilities and function == "cross_entropy":
         check_same_dtype_and_device(function, logits=scores, target=tensor)
         return tensor, axis
     checks.require_integers(classes.dtype, f"{function} takes class numbers as integers")
-    if not scores.ndim or classes.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
+    expected = (*scores.shape[:axis], *scores.shape[axis + 1 :])
+    if classes.shape != expected:
+        hint = ""
+        if scores.ndim > 2 and classes.shape == scores.shape[:-1]:
+            hint = "; if the classes come last, write logits.transpose(1, -1)"
         raise ShapeError(
-            f"{function}: logits {scores.shape} need a target of their shape without the "
-            f"classes (dimension {max(axis, 0)}), got {classes.shape}"
+            f"{function}: logits {scores.shape} have the classes in dimension {axis}, so "
+            f"the target has shape {expected}, got {classes.shape}{hint}"
         )
     if is_tensor:
         checks.check_one_device(function, "logits", scores._data, "target", classes)
@@ -121,10 +127,7 @@ def cross_entropy_of_rows(logits: AnyTensor, target: Any, ignore_index: int) -> 
     """
     checks.require_integers(target.dtype, "cross_entropy takes class numbers as integers")
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
-        raise ShapeError(
-            "cross_entropy: logits (N, C) need a target of shape (N,), got "
-            f"{logits.shape} and {target.shape}"
-        )
+        raise ShapeError(f"logits (N, C) need targets (N,), got {logits.shape} and {target.shape}")
     check_class_range(target, logits.shape[1], ignore_index)
     return losses_of_rows(logits, target, ignore_index)
 

@@ -313,7 +313,7 @@ class Optimizer:
             self.set_groups(groups)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             kind = type(self).__name__
-            raise CheckpointError(f"not a state of this {kind}: {error!r}") from None
+            raise CheckpointError(f"not a state_dict() of this {kind}: {error!r}") from None
         self.state, self.steps = arrays, steps
 
     def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:

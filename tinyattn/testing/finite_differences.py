@@ -155,7 +155,7 @@ class Checker:
         ] + [(f"parameter {name!r}", tensor) for name, tensor in self.named if requires(tensor)]
         self.tensors = [tensor for _, tensor in self.checked]
         if not self.checked:
-            raise ValueError("gradcheck needs an input or a parameter that requires gradients")
+            raise ValueError("gradcheck needs a float64 input or parameter with requires_grad=True")
         for name, tensor in self.checked:
             if tensor.dtype != np.float64:
                 raise DtypeError(
