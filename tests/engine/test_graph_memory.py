@@ -131,23 +131,6 @@ def trained(seed: int) -> list[np.ndarray]:
     return [parameter.numpy() for parameter in net.parameters()]
 
 
-def test_threads_add_to_the_gradient_of_one_leaf() -> None:
-    """With a leaf so large that others run while its gradients are added: none of these is lost."""
-    x = ta.zeros(300_000, requires_grad=True)
-    rates = ta.tensor(np.random.default_rng(0).choice([-1.0, 3.0], 300_000).astype(np.float32))
-
-    def work() -> None:
-        for _ in range(40):
-            x.backward(rates)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ta.equal(x.grad, 160 * rates)
-
-
 def test_four_threads_train_as_one_does() -> None:
     """Separate models in separate threads end bitwise where they end alone."""
     alone = [trained(seed) for seed in range(4)]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import RLock, get_ident
+from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -125,8 +125,6 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
 
 
 # Gradients
-
-adding = RLock()  # because two threads may add to the gradient of one leaf
 
 
 def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
@@ -265,11 +263,10 @@ def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph
     start = starting_gradient(tensor, gradient, create_graph)
     gradients = propagate([root], [start], None, retain_graph, create_graph)
     # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
-    with adding:
-        for node, value in gradients.items():
-            value = value if create_graph else wrap(value)
-            # Not in place, because the caller may have the gradient of the last call.
-            node.grad = value if node.grad is None else node.grad + value
+    for node, value in gradients.items():
+        value = value if create_graph else wrap(value)
+        # Not in place, because the caller may have the gradient of the last call.
+        node.grad = value if node.grad is None else node.grad + value
 
 
 @quiet
