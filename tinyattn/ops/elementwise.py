@@ -205,7 +205,7 @@ def dx(grad, x):
 @op(differentiable=False)
 def sign(x: AnyTensor) -> AnyTensor:
     """-1, 0 or 1; 0 for NaN. Differs from PyTorch: no gradient, where there it is 0."""
-    return namespace(x).subtract(x > 0, x < 0, dtype=x.dtype)
+    return (x > 0).astype(x.dtype) - (x < 0)
 
 
 @op(differentiable=False)
