@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 import tinyattn as ta  # noqa: E402
 from tinyattn import ops, torch_names  # noqa: E402
 from tinyattn.errors import ShapeError  # noqa: E402
+from tinyattn.kernels import sums  # noqa: E402
 from tinyattn.torch_names.methods import take_methods  # noqa: E402
 
 take_methods()  # which the import gave
@@ -138,11 +139,45 @@ def try_index(rng: np.random.Generator) -> None:
     assert np.array_equal(recorded.detach().numpy(), copied.detach().numpy()), about
 
 
+@pytest.mark.parametrize("large", [sums.LARGE, 1])
 @pytest.mark.parametrize("seed", range(4))
-def test_random_indices_are_pytorchs(seed: int) -> None:
+def test_random_indices_are_pytorchs(
+    seed: int, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "LARGE", large)  # with 1, all masks are read by numbers of rows
     rng = np.random.default_rng(seed)
     for _ in range(150):
         try_index(rng)
+
+
+@pytest.mark.parametrize("shape", [(200, 100, 2), (150, 130), (20_000,), (20_000, 0), (0, 5)])
+def test_a_large_mask_reads_and_writes_as_a_small_one(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(shape)
+    mask = rng.random(shape[:2] if len(shape) == 3 else shape[:1]) < 0.3
+    x = ta.tensor(values, requires_grad=True)
+    found = x[ta.tensor(mask)]
+    np.testing.assert_array_equal(found.detach().numpy(), values[mask])
+    cotangent = rng.standard_normal(found.shape)
+    found.backward(ta.tensor(cotangent))
+    expected = np.zeros(shape)
+    expected[mask] = cotangent
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+    plain, turned = ta.tensor(values), ta.tensor(np.ascontiguousarray(values.T))
+    view = turned.permute(*reversed(range(turned.ndim)))  # in another order, in which no copy helps
+    for written in (plain, view):
+        written[ta.tensor(mask)] = ta.tensor(cotangent)
+    expected[~mask] = values[~mask]
+    np.testing.assert_array_equal(plain.numpy(), expected)
+    np.testing.assert_array_equal(turned.numpy(), expected.T)
+
+
+def test_a_large_mask_of_another_shape_is_refused() -> None:
+    x, mask = ta.zeros(20_000, 2), ta.zeros(20_001, dtype=ta.bool)
+    with pytest.raises(IndexError, match="20000"):
+        x[mask]
+    with pytest.raises(IndexError, match="20000"):
+        x[mask] = 1.0
 
 
 def test_numbers_of_a_mixed_index_are_taken_first() -> None:
