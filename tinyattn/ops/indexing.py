@@ -27,7 +27,7 @@ from .shapes import pieces, reshape
 def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
     x, index = numbers_first(x, index)
-    ids, dim = numbers_along(index)
+    ids, dim = numbers_along(index) if isinstance(index, tuple) else (None, 0)
     if ids is not None and type(x) is np.ndarray:
         return x.take(ids.astype(np.int64, copy=False), axis=dim)
     part = x[index_for(x, index)]
@@ -95,6 +95,11 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
     """
     if x.shape != (shape := shape_at(x, index, target)):  # the kernels do not look
         raise ShapeError(f"putitem takes values of the index' shape {shape}, got {x.shape}")
+    if takes_each_once(index if isinstance(index, tuple) else (index,)):
+        out = namespace(x).zeros(target, x.dtype)
+        part, index = numbers_first(out, index)
+        part[index_for(part, index)] = x
+        return out
     ids, dim = numbers_along(index)
     if ids is not None and x.dtype.kind == "f" and x.size and len(target) > 1:
         ids = backend.to_device(counted_from_0(ids, target[dim]), backend.device_of(x)).reshape(-1)
@@ -102,11 +107,6 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
         table = add_rows(rows.reshape(ids.size, -1), ids, target[dim], None)
         table = table.reshape(target[dim], *rows.shape[1:])
         return backend.in_c_order(table.swapaxes(0, dim))
-    if takes_each_once(index if isinstance(index, tuple) else (index,)):
-        out = namespace(x).zeros(target, x.dtype)
-        part, index = numbers_first(out, index)
-        part[index_for(part, index)] = x
-        return out
     return added_at(x, index, target)
 
 
@@ -144,11 +144,11 @@ def counted_from_0(index: Array, size: int) -> Array:
 def numbers_along(index: Any) -> tuple[Array | None, int]:
     """Row numbers and their dimension: of x[rows], and of x[:, :, rows], where a list of numbers
     stands behind whole dimensions; None and 0 for another index."""
-    *before, last = (index if isinstance(index, tuple) else (index,)) or (None,)
-    are_whole = all(isinstance(part, slice) and part == slice(None) for part in before)
-    if not are_whole or not is_integer_array(last) or (before and last.ndim > 1):
+    *before, last = index if isinstance(index, tuple) and index else (index,)
+    if not is_integer_array(last) or (before and last.ndim > 1):
         return None, 0
-    return last, len(before)
+    are_whole = all(isinstance(part, slice) and part == slice(None) for part in before)
+    return (last, len(before)) if are_whole else (None, 0)
 
 
 @putitem.vjp("x")
