@@ -62,7 +62,7 @@ class World:
         tensors += [*self.linear.parameters(), *self.attention.parameters()]
         tensors += [*self.table.parameters(), *self.encoder.parameters()]
         found: list[Any] = [(t.dtype, t.shape, t.data.tobytes()) for t in tensors]
-        found += [None if t.grad is None else t.grad.data.tobytes() for t in tensors]
+        found += [None if t.grad_fn or t.grad is None else t.grad.data.tobytes() for t in tensors]
         found += [t.requires_grad for t in tensors]
         found += [t.is_leaf for t in tensors]
         adam = self.adam.state_dict()

@@ -64,12 +64,14 @@ def unsqueeze(x: AnyTensor, dim: int) -> AnyTensor:
 
 @of_tensors
 def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> AnyTensor:
-    """The dimensions from `start_dim` to `end_dim` merged into one."""
+    """The dimensions from `start_dim` to `end_dim` merged into one; x itself if they are one."""
     if not x.ndim:
         return reshape(x, 1)
     start, end = one_dim(x, start_dim), one_dim(x, end_dim)
     if start > end:
         raise ShapeError(f"flatten: start_dim {start} lies behind end_dim {end}")
+    if start == end:
+        return x
     merged = math.prod(x.shape[start : end + 1])
     return reshape(x, [*x.shape[:start], merged, *x.shape[end + 1 :]])
 
