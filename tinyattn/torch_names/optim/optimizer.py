@@ -55,12 +55,6 @@ class Optimizer(optim.Optimizer):
         if is_own:
             self.state: Any = defaultdict(dict)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in tinyattn."""
-        own, self.state = self.state, {} if isinstance(self.state, defaultdict) else self.state
-        super().add_param_group(param_group)
-        self.state = own if isinstance(own, defaultdict) else self.state
-
     def state_dict(self) -> dict[str, Any]:
         """As in tinyattn; of a program's own the state of each parameter by its number."""
         if not isinstance(self.state, defaultdict):
