@@ -219,6 +219,18 @@ def run(seed: int, steps: int = 12) -> Program:
     return program
 
 
+@pytest.mark.parametrize("seed", [7382, 7461])
+def test_flatten_of_one_dimension_is_the_tensor_itself(seed: int) -> None:
+    """Without recording too, as in these two programs: what is computed from it later learns."""
+    run(seed, steps=14)
+    for space in (ta, torch):
+        x = space.ones(3, requires_grad=True)
+        with space.no_grad():
+            y, z = x.flatten(), (x * 2).reshape(3, 1).flatten(1)
+        (y * 2.0).sum().backward()
+        assert (y is x, z.shape, x.grad.tolist()) == (True, (3, 1), [2.0, 2.0, 2.0])
+
+
 @pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded")  # of PyTorch
 @pytest.mark.parametrize("part", range(4))
 def test_programs_in_place_are_those_of_pytorch(part: int) -> None:

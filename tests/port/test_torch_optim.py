@@ -118,6 +118,33 @@ def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
             schedule.step()
 
 
+def test_a_second_one_cycle_ends_the_first(torch: Any) -> None:
+    """PyTorch keeps max_lr in the groups, so there the first would go on with that of the second.
+    One after another they are PyTorch's, and so are two of the same rates."""
+    for rates in ([0.5, 0.5], [0.5, 0.9]):
+        ours, theirs = both(torch, momentum=0.9)
+        made = torch.optim.lr_scheduler.OneCycleLR
+        pairs = []
+        for rate in rates:
+            mine = lr_scheduler.OneCycleLR(ours, rate, total_steps=9)
+            pairs.append((mine, made(theirs, rate, total_steps=9)))
+            for schedule in pairs[-1] * 4:
+                theirs.step()
+                schedule.step()
+            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+        if rates[0] == rates[1]:
+            for schedule in pairs[0]:
+                schedule.step()
+            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+    first, (mine, _) = pairs[0][0], pairs[1]
+    state, before = first.state_dict(), values_of(ours, "lr")
+    with pytest.raises(ValueError, match="of several, step the last"):
+        first.step()
+    assert (first.state_dict(), values_of(ours, "lr")) == (state, before)
+    with pytest.raises(ValueError, match="of several, step the last"):
+        lr_scheduler.SequentialLR(ours, [first, mine], [3])
+
+
 def test_a_product_of_factors_has_no_parts_of_steps() -> None:
     optimizer = optim.SGD([ta.ones(1, requires_grad=True)], lr=1.0)
     schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
