@@ -280,7 +280,10 @@ def stack(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     >>> ta.stack([ta.tensor([1, 2]), ta.tensor([3, 4])], dim=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return cat([unsqueeze(x, dim) for x in checked_sequence("stack", tensors)], dim)
+    shapes = [x.shape for x in checked_sequence("stack", tensors)]
+    if len({*shapes}) > 1:
+        raise ShapeError(f"stack takes tensors of one shape, got {shapes}")
+    return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 
 def hstack(tensors: Sequence[AnyTensor]) -> AnyTensor:
