@@ -141,8 +141,10 @@ class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
     Parameters and Modules that are assigned to attributes, and buffers (`register_buffer`), are
-    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. Modules in a
-    plain list or dict would not be found, so these raise TypeError; use ModuleList.
+    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. A plain Tensor
+    is not, even if it requires gradients, as in PyTorch: make it an nn.Parameter, so that it is
+    trained. Modules in a plain list or dict would not be found, so these raise TypeError; use
+    ModuleList.
 
         >>> class Double(nn.Module):
         ...     def __init__(self):
