@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ..base.backend import FLOAT16, Array, namespace, quietly
-from ..base.checks import check_number, check_size, check_type, listed, type_name
+from ..base.checks import check_number, check_size, check_type, describe, listed, type_name
 from ..engine.grad_mode import enable_grad
 from ..engine.versions import Version
 from ..errors import CheckpointError, GraphError, ShapeError
@@ -91,6 +91,21 @@ def called(closure: Callable[[], Any]) -> Any:
     return enable_grad(closure)()
 
 
+class State(dict[str, dict[int, Array]]):
+    """The arrays of an optimizer by their names, and by the number of the parameter.
+
+    PyTorch has a dict for each parameter: what a program wrote there would change nothing here.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        raise KeyError(f"state has arrays by name and number, here {[*self]}, got {describe(key)}")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str):
+            self.__missing__(key)
+        super().__setitem__(key, value)
+
+
 class Optimizer:
     """What all optimizers share: parameters, their settings, arrays that go with each parameter and
     have its shape, and a state that can be saved and taken up again bitwise.
@@ -118,8 +133,7 @@ class Optimizer:
         # Each group, and a copy of it as it was checked.
         self._checked: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._groups: list[dict[str, Any]] = []  # of each parameter
-        # By the names in `slots`, and by the number of the parameter.
-        self.state: dict[str, dict[int, Array]] = {}
+        self.state: Any = State()  # by the names in `slots`
         self.steps: list[int] = []
         entries = listed_parameters(params)
         for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
@@ -215,6 +229,8 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
+        if self.slots and not self.state:  # a program may have emptied it, to begin anew
+            self.steps = [0] * len(self.steps)
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
@@ -310,7 +326,7 @@ class Optimizer:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             kind = type(self).__name__
             raise CheckpointError(f"not a state_dict() of this {kind}: {error!r}") from None
-        self.state, self.steps = arrays, steps
+        self.state, self.steps = State(arrays), steps
 
     def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         """The groups with the settings of a state; an error if it has others."""

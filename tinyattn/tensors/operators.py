@@ -275,9 +275,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
         check_writable(tensor)  # raises an error that says why not
     result = operation(tensor, other)
     if result.shape != tensor.shape:
-        raise ShapeError(
-            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
-        )
+        raise ShapeError(f"an in-place result keeps the shape {tensor.shape}, got {result.shape}")
     if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
         raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
     if tensor.dtype.kind == "f":
