@@ -297,9 +297,16 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
 
 
 def is_detached(tensor: Any) -> bool:
-    """Whether a Tensor shows memory of another without its graph, as x.detach() does."""
+    """Whether a Tensor shows memory of another without its graph, as x.detach() does.
+
+    InPlaceError if it is a view of the detached one, or has views, because these would not follow.
+    """
     _, *views = made_by(tensor, tensor._view)
-    return any(view.call[0] is Conversions.detach for view in views)
+    detached = [view for view in views if view.call[0] is Conversions.detach]
+    for member, made in sharing(tensor).items() if detached else ():
+        if member is not tensor and any(view is detached[-1] for view in made):
+            raise InPlaceError(UNREACHED)
+    return bool(detached)
 
 
 def give_all(tensor: Any, result: Any) -> None:
