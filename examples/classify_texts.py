@@ -342,6 +342,8 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     model = TextClassifier(Vocabulary.of(learn.texts), labels, sizes)
     introduce(model, texts, names, (learn, validation, test))
     losses, measured = train(model, learn, validation, args, FASTER)
+    # Again, because another training may have ended there meanwhile.
+    programs.refuse_lost(args.out / WEIGHTS, args.overwrite, "a classifier")
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
     figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)

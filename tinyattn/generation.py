@@ -394,9 +394,7 @@ def checked_stops(stop: Any) -> list[int]:
     given = list(stop) if isinstance(stop, Set) else stop
     ids = to_device(array_like(given, "stop"), "cpu").reshape(-1)
     if ids.size and ids.dtype.kind not in "iu":
-        raise DtypeError(
-            f"stop is an id, an integer, or several of them, got {stop!r} of {ids.dtype}"
-        )
+        raise DtypeError(f"stop is an integer id or several of them, got {stop!r} of {ids.dtype}")
     if ids.size and ids.min() < 0:
         raise ValueError(f"stop is an id of the vocabulary, so it is >= 0, got {ids.min()}")
     return ids.tolist()

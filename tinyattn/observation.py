@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -55,7 +55,8 @@ def observed(
         (4, (1, 2, 4, 4), (1, 4, 4))
     """
     layers, seen = encoder_of(model).layers, Observation()
-    wanted = [(key, *checked_place(layers, key)) for key in weights]
+    chosen = check_type("weights is a list of layers and heads", weights, Iterable)
+    wanted = [(key, *checked_place(layers, key)) for key in chosen]
 
     def see(number: int, x: Tensor, out: Tensor) -> None:
         if number == 0:
@@ -101,7 +102,8 @@ def ablated(
     """
     check_choice("to", to, "zero", "mean")
     layers = encoder_of(model).layers
-    places = [checked_place(layers, key) for key in heads]
+    chosen = check_type("heads is a list of pairs (layer, head)", heads, Iterable)
+    places = [checked_place(layers, key) for key in chosen]
     if any(head is None for _, head in places):
         raise TypeError(f"heads are pairs (layer, head), got {heads!r:.60}")
 
@@ -129,7 +131,7 @@ def ablated(
 
 
 def encoder_of(model: nn.Module) -> nn.Encoder:
-    found = [m for m in model.modules() if isinstance(m, nn.Encoder)]
+    found = [m for m in getattr(model, "modules", list)() if isinstance(m, nn.Encoder)]
     if len(found) != 1:
         raise TypeError(f"a model with one nn.Encoder, got {type(model).__name__} of {len(found)}")
     parts = [part for layer in found[0].layers for part in (layer, layer.self_attn)]

@@ -482,7 +482,7 @@ def test_the_prompt_stays_as_it_was(kind, num_beams):
         (lambda: generate(uniform, [[0, 2]], 4), ValueError, "only after its last id"),
         (lambda: generate(uniform, [[1, 0, 2]], 4), ValueError, "take another pad, such as -1"),
         (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
-        (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
+        (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an integer id"),
         (
             lambda: generate(uniform, [[1]], 4, pad=None),
             DtypeError,

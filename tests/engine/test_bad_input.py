@@ -62,7 +62,7 @@ class World:
         tensors += [*self.linear.parameters(), *self.attention.parameters()]
         tensors += [*self.table.parameters(), *self.encoder.parameters()]
         found: list[Any] = [(t.dtype, t.shape, t.data.tobytes()) for t in tensors]
-        found += [None if t.grad is None else t.grad.data.tobytes() for t in tensors]
+        found += [None if t.grad_fn or t.grad is None else t.grad.data.tobytes() for t in tensors]
         found += [t.requires_grad for t in tensors]
         found += [t.is_leaf for t in tensors]
         adam = self.adam.state_dict()
@@ -89,7 +89,7 @@ SHAPES: list[Bad] = [
     ("an unknown option", lambda w: w.m.sum(colour=1), TypeError, "'colour'"),
     ("an element that is not there", lambda w: w.x[3], IndexError, r"index 3 .*size 3"),
     ("too many indices", lambda w: w.x[0, 0], IndexError, "1-dimensional, but 2"),
-    ("a float as index", lambda w: w.x[1.0], IndexError, "integers, slices"),
+    ("a float as index", lambda w: w.x[1.0], IndexError, "integers, slices .*, got float"),
     ("floats as indices", lambda w: w.x[ta.tensor([0.0])], DtypeError, r"integers.*got float32"),
     ("a mask of the wrong length", lambda w: w.m[w.bools], IndexError, r"2.*3"),
     ("item of several", lambda w: w.m.item(), ShapeError, r"one element, got shape \(2, 3\)"),
@@ -103,7 +103,31 @@ SHAPES: list[Bad] = [
     ("joining no sequence", lambda w: ta.cat(3), TypeError, r"cat.*(int|3)"),
     ("joining numbers", lambda w: ta.stack([w.x, 1.0]), TypeError, "Tensors"),
     ("joining ranks", lambda w: ta.cat([w.x, w.m]), ShapeError, r"\[3\].*\[2, 3\]"),
-    ("stacking shapes", lambda w: ta.stack([w.x, ones(2)]), ShapeError, r"\[1, 3\].*\[1, 2\]"),
+    (
+        "stacking shapes",
+        lambda w: ta.stack([w.x, ones(2)]),
+        ShapeError,
+        r"stack takes tensors of one shape, got \[\(3,\), \(2,\)\]",
+    ),
+    ("bits of floats", lambda w: ~w.x, DtypeError, r"booleans and integers, got .float32\[3\]"),
+    ("floats and a truth", lambda w: w.x & True, DtypeError, r"integers, got .float32\[3\], True"),
+    ("bits of both", lambda w: w.ints | w.x, DtypeError, r"got .int64\[3\], float32\[3\]"),
+    ("bits of a number", lambda w: 1.5 ^ w.ints, DtypeError, r"integers, got .(1\.5, )?int64\[3\]"),
+    ("an index in a Tensor", lambda w: w.x[ta.tensor(1.0)], IndexError, "slices .*, got float"),
+    ("an index that is a text", lambda w: w.m[0, "a"], IndexError, "integers, slices .*, got str"),
+    ("an index that is a set", lambda w: w.m.__setitem__({1}, 2.0), IndexError, "slices .*got set"),
+    (
+        "a mask of a number",
+        lambda w: w.x.sum()[w.x.sum() > 0],
+        DtypeError,
+        "masks of one dimension or more, got bool",
+    ),
+    (
+        "a write by a mask of a number",
+        lambda w: ta.ones(()).__setitem__(ta.ones(()) > 0, 2.0),
+        DtypeError,
+        "masks of one dimension or more, got bool",
+    ),
     ("a triangle of a vector", lambda w: ta.triu(w.x), ShapeError, r"\(3,\)"),
     ("a fractional diagonal", lambda w: ta.tril(w.m, 0.5), TypeError, r"0\.5"),
     ("the maximum of nothing", lambda w: ones(0).max(), ShapeError, r"max .*\[0\]"),

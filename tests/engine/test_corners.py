@@ -126,7 +126,7 @@ def test_a_refused_generate_does_not_start_the_model() -> None:
             return F.one_hot(ids[:, -1], 6).float()
 
     scores = Scores()
-    with pytest.raises(TypeError, match="stop is an id"):
+    with pytest.raises(TypeError, match="stop is an integer id"):
         ta.generation.generate(scores, [[1]], max_len=3, stop="x")
     assert scores.starts == 0
     ta.generation.generate(scores, [[1]], max_len=3)

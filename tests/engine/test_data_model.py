@@ -124,7 +124,7 @@ REFUSED: dict[str, str] = {
     "2 @ x": "at least one dimension", "x + 'a'": "add does not take",
     "x + None": "add does not take",
     "'a' + x": "add does not take", "x + {}": "add does not take", "-b": "neg does not take",
-    "~x": "logical_not does not take", "x < 'a'": "does not take", "x < None": "does not take",
+    "~x": "booleans and integers, got", "x < 'a'": "does not take", "x < None": "does not take",
     "json.dumps(f)": "not JSON serializable", "statistics.mean(y)": "can't convert type 'Tensor'",
     "random.sample(y, 1)": "must be a sequence", "memoryview(x)": "bytes-like",
     "bytes(f)": "convert",

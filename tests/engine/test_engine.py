@@ -425,9 +425,31 @@ def test_retain_grad_keeps_a_gradient_on_the_way() -> None:
     y.retain_grad()
     (y * z).backward()
     equal(y.grad, 8.0)
-    assert z.grad is None
+    with pytest.warns(UserWarning, match="mul computed this tensor"):
+        assert z.grad is None
     with pytest.raises(GraphError, match="does not require"):
         ta.ones(1).retain_grad()
+
+
+def test_reading_the_grad_of_a_computed_tensor_warns_as_in_pytorch() -> None:
+    """The first error of beginners: `w = w - rate * w.grad` makes another tensor, and no leaf."""
+    w = leaf([1.0, -2.0])
+    for step in range(2):
+        (w * w).sum().backward()
+        if step:
+            said = pytest.warns(UserWarning, match=r"sub computed .* w -= lr \* w.grad")
+            with said, pytest.raises(TypeError, match="NoneType"):
+                w - 0.1 * w.grad
+        else:
+            w = w - 0.1 * w.grad
+    # Nothing is said of leaves without a gradient, of what learns nothing, of a gradient that will
+    # come, and of a copy. The tests take a warning for an error.
+    y = leaf(1.0) * 2
+    y.retain_grad()
+    silent = [leaf(1.0), leaf(1.0).detach(), ta.ones(2), y, leaf(1.0).requires_grad_(False)]
+    assert [x.grad for x in silent] == [None] * 5
+    assert copy.copy(w).grad_fn is w.grad_fn
+    assert copy.copy(leaf(1.0) * 2).requires_grad
 
 
 # Higher order

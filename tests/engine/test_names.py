@@ -211,11 +211,13 @@ def test_multinomial_of_one_row_repeats_with_the_seed() -> None:
 @pytest.mark.parametrize(
     ("weights", "arguments", "match"),
     [
-        ([1.0, -1.0], (1,), "finite weights >= 0"),
-        ([1.0, math.nan], (1,), "finite weights >= 0"),
-        ([1.0, math.inf], (1,), "finite weights >= 0"),
-        ([0.0, 0.0], (1, True), "at least 1 of them > 0"),
-        ([1.0, 0.0], (2,), "at least 2 of them > 0"),
+        ([1.0, -1.5], (1,), r"finite weights >= 0, as softmax .* got -1\.5"),
+        ([1.0, math.nan], (1,), "finite weights >= 0.* got nan"),
+        ([[1.0], [math.inf]], (1,), "finite weights >= 0.* got inf"),
+        ([0.0, 0.0], (1, True), "takes 1 weights > 0 at least in a row, got 0"),
+        ([[1.0, 2.0], [1.0, 0.0]], (2,), "takes 2 weights > 0 at least in a row, got 1"),
+        ([1.0, 2.0], (3,), "takes 3 weights > 0 at least in a row, got 2"),
+        ([[], []], (1,), "takes 1 weights > 0 at least in a row, got 0"),
         ([1.0, 1.0], (0,), "num_samples must be an integer >= 1, got 0"),
         (1.0, (1,), r"\(N,\) or \(B, N\), got \(\)"),
         ([1, 2], (1,), "needs a floating dtype, got int64"),

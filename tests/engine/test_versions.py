@@ -603,7 +603,7 @@ def test_in_place_arithmetic_without_a_graph_changes_the_tensor() -> None:
     x /= 2
     assert x is same
     equal(x, [1.5, 4.0])
-    with pytest.raises(ShapeError, match=r"keep the shape \(2,\), got \(3, 2\)"):
+    with pytest.raises(ShapeError, match=r"keeps the shape \(2,\), got \(3, 2\)"):
         x += ta.ones(3, 2)
     integers = ta.tensor([1, 2])
     with pytest.raises(DtypeError, match=r"float32 .*int64"):

@@ -300,6 +300,8 @@ def test_plain_lists_and_values_are_ordinary_attributes():
     net.sizes, net.name, net.last, net.known = [1, 2], "x", None, ta.ones(2)
     assert (net.sizes, net.name, net.last) == ([1, 2], "x", None)
     assert net.state_dict() == {}
+    net.weight = ta.ones(2, requires_grad=True)  # as in PyTorch it is no Parameter
+    assert (list(net.parameters()), net.state_dict()) == ([], {})
 
 
 @pytest.mark.parametrize("part", [nn.ReLU(), nn.Parameter([1.0]), ta.ones(2)])

@@ -6,6 +6,7 @@ import csv
 import importlib
 import json
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -345,6 +346,29 @@ def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys
     assert "warning: of 30 texts only 20 are different" in said
     assert "count as different labels: 'G', 'g'" in said
     assert "\nthe weights are those after epoch 1 of 1\n" in said
+
+
+def test_a_classifier_of_another_training_that_ended_meanwhile_stays(
+    example, tmp_path, monkeypatch, capsys
+):
+    file, first, out = tmp_path / "some.csv", tmp_path / "first", tmp_path / "out"
+    file.write_text(rows())
+    train, arguments = example.train, (file, "--short", "--d-model", 8, "--out")
+    run(example, monkeypatch, *arguments, first)
+
+    def beside_another(*given):
+        shutil.copytree(first, out, dirs_exist_ok=True)
+        return train(*given)
+
+    monkeypatch.setattr(example, "train", beside_another)
+    with pytest.raises(SystemExit, match="2"):
+        run(example, monkeypatch, *arguments, out, "--seed", 1)
+    assert f"{out} has a classifier: --overwrite replaces it" in capsys.readouterr().err
+    for path in first.iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    run(example, monkeypatch, *arguments, out, "--seed", 1, "--overwrite")
+    weights = "model.safetensors"
+    assert (out / weights).read_bytes() != (first / weights).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checkpoint.safetensors"])

@@ -523,8 +523,27 @@ def test_all_end_ids_end_a_text(tmp_path):
         generation.write_text(json.dumps({"eos_token_id": ends, "temperature": 0.6}))
         assert CausalLM.from_pretrained(tmp_path).end_ids == right
     generation.write_text('{"eos_token_id": "a"}')
-    with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id must be"):
-        CausalLM.from_pretrained(tmp_path)
+    for use in (CausalLM.from_pretrained, model.save_pretrained):
+        with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id must be"):
+            use(tmp_path)
+
+
+def test_a_saved_model_does_not_end_at_the_ids_of_the_model_that_was_there(tmp_path):
+    """Its own file of the same ids stays, because transformers reads a temperature in it too."""
+    model = random_model("llama")
+    model.config["eos_token_id"] = [3, 5]
+    generation = tmp_path / "generation_config.json"
+    for ends, stays in (([7], False), ([5, 7], False), ([5, 3], True), (3, True), (None, True)):
+        generation.write_text(json.dumps({"eos_token_id": ends, "temperature": 0.6}))
+        model.save_pretrained(tmp_path)
+        assert generation.exists() == stays
+        again = CausalLM.from_pretrained(tmp_path)
+        assert set(again.end_ids) == {3, 5}
+        again.save_pretrained(tmp_path)
+        assert generation.exists() == stays
+    generation.unlink()
+    model.save_pretrained(tmp_path / "new")
+    assert not generation.exists()
 
 
 def test_a_tokenizer_of_sentencepiece_says_what_to_do(tmp_path):

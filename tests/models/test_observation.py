@@ -205,6 +205,16 @@ def test_wrong_numbers(model, key, kind, words):
     assert hooks(model) == 0
 
 
+@pytest.mark.parametrize("block", [observed, ablated])
+def test_what_is_no_list_of_heads_and_no_model(model, block):
+    for heads in (5, None):
+        with pytest.raises(TypeError, match=r"a list of .*, got (int 5|NoneType)"):
+            block(model, heads).__enter__()
+    with pytest.raises(TypeError, match=r"a model with one nn\.Encoder, got int"):
+        block(5, [(0, 1)]).__enter__()
+    assert hooks(model) == 0
+
+
 def test_what_another_hook_does_is_not_undone(model):
     """W_o is computed anew, so a block in a block, or a hook from before, would be lost."""
     with (
@@ -236,11 +246,7 @@ def test_layers_that_share_modules_are_refused(model):
 
 
 def test_one_place_is_no_list(model):
-    with pytest.raises(TypeError, match="not iterable"), ablated(model, 3):
-        pass
     with pytest.raises(TypeError, match="heads are pairs"), ablated(model, (0, 1)):
-        pass
-    with pytest.raises(TypeError, match="not iterable"), observed(model, 3):
         pass
     assert hooks(model) == 0
 

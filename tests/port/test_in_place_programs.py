@@ -219,6 +219,42 @@ def run(seed: int, steps: int = 12) -> Program:
     return program
 
 
+@pytest.mark.parametrize("seed", [7382, 7461])
+def test_flatten_of_one_dimension_is_the_tensor_itself(seed: int) -> None:
+    """Without recording too, as in these two programs: what is computed from it later learns."""
+    run(seed, steps=14)
+    for space in (ta, torch):
+        x = space.ones(3, requires_grad=True)
+        with space.no_grad():
+            y, z = x.flatten(), (x * 2).reshape(3, 1).flatten(1)
+        (y * 2.0).sum().backward()
+        assert (y is x, z.shape, x.grad.tolist()) == (True, (3, 1), [2.0, 2.0, 2.0])
+
+
+def test_a_recorded_change_of_a_detached_tensor_reaches_its_views_or_is_refused() -> None:
+    """Its views, or the tensor that it is a view of, had the values and lost the gradient."""
+
+    def grad(space: Any, change: Callable[[Any, Any, Any], Any]) -> Any:
+        x, y = space.tensor([1.0, 2.0, 3.0]), space.tensor(5.0, requires_grad=True)
+        detached = x.detach()
+        view = detached[:2]
+        change(detached, view, y)
+        (detached.sum() + view.sum() * -3.0 + y).backward()
+        return y.grad.item(), x.tolist()
+
+    for change in (
+        lambda d, view, y: d[0].mul_(y),
+        lambda d, view, y: view.mul_(y),
+        lambda d, view, y: d.mul_(y),
+        lambda d, view, y: view.__setitem__(0, y),
+    ):
+        assert grad(torch, change)[0] != 1.0
+        with pytest.raises(InPlaceError, match="shows this memory and cannot follow"):
+            grad(ta, change)
+    for change in (lambda d, view, y: None, lambda d, view, y: view.mul_(y.detach())):
+        assert grad(ta, change) == grad(torch, change)
+
+
 @pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded")  # of PyTorch
 @pytest.mark.parametrize("part", range(4))
 def test_programs_in_place_are_those_of_pytorch(part: int) -> None:

@@ -161,6 +161,13 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("nn.Embedding(3, 2, max_norm=1.0)", "torch.nn.Embedding()", "max_norm is None here"),
     ("torch.optim.Adam(x, amsgrad=True)", "torch.optim.Adam()", "amsgrad is False here: leave it"),
     ("torch.optim.SGD(x, maximize=True)", "torch.optim.SGD()", "maximize is False here: minim"),
+    ("nn.Embedding(9, 2, None, 1.0)", "torch.nn.Embedding()", "max_norm is None here"),
+    ("nn.Conv1d(3, 4, 3, 1, 0, 1, 1, True, 'same')", "torch.nn.Conv1d()", "padding_mode is 'z"),
+    (
+        "nn.MultiheadAttention(4, 2, 0.1, True, True)",
+        "torch.nn.MultiheadAttention()",
+        "add_bias_kv",
+    ),
     ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "write a Lamb"),
 ]
 
@@ -190,6 +197,8 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "torch.pow(input=x, exponent=2)", "nn.init.normal_(x, generator=x)", "x.no_decay = True",
         "torch.zeros_like(x, memory_format=torch.preserve_format)", "self.weights.x = 3",
         "torch.compile(x, mode='max-autotune')", "from torch.optim.optimizer import Optimizer",
+        "nn.Embedding(9, 2, None, None)", "nn.Embedding(9, 2, None, x)", "nn.Embedding(*x, 1.0)",
+        "nn.MultiheadAttention(4, 2, 0.1, True, False)", "torch.Size([1])", "nn.GRU(3, 4, 1, True)",
         "torch.optim.Adam(x, amsgrad=False)", "nn.Embedding(3, 2, max_norm=None)", "f(max_norm=1)",
         "nn.utils.clip_grad_norm_(x, max_norm=1.0)",
         "nn.Conv2d(1, 2, 3, padding_mode='zeros')", "torch.optim.SGD(x, maximize=options)",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -116,6 +119,33 @@ def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
     for schedule in (mine, right):
         with pytest.raises(ValueError, match=r"6|7"):
             schedule.step()
+
+
+def test_a_second_one_cycle_ends_the_first(torch: Any) -> None:
+    """PyTorch keeps max_lr in the groups, so there the first would go on with that of the second.
+    One after another they are PyTorch's, and so are two of the same rates."""
+    for rates in ([0.5, 0.5], [0.5, 0.9]):
+        ours, theirs = both(torch, momentum=0.9)
+        made = torch.optim.lr_scheduler.OneCycleLR
+        pairs = []
+        for rate in rates:
+            mine = lr_scheduler.OneCycleLR(ours, rate, total_steps=9)
+            pairs.append((mine, made(theirs, rate, total_steps=9)))
+            for schedule in pairs[-1] * 4:
+                theirs.step()
+                schedule.step()
+            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+        if rates[0] == rates[1]:
+            for schedule in pairs[0]:
+                schedule.step()
+            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
+    first, (mine, _) = pairs[0][0], pairs[1]
+    state, before = first.state_dict(), values_of(ours, "lr")
+    with pytest.raises(ValueError, match="of several, step the last"):
+        first.step()
+    assert (first.state_dict(), values_of(ours, "lr")) == (state, before)
+    with pytest.raises(ValueError, match="of several, step the last"):
+        lr_scheduler.SequentialLR(ours, [first, mine], [3])
 
 
 def test_a_product_of_factors_has_no_parts_of_steps() -> None:
@@ -513,6 +543,50 @@ def test_optimizers_of_a_program_are_pytorchs(torch: Any, rng: Any) -> None:
             assert optimizer.lr == 0.5
         for x, y in zip(made[0][1], made[1][1], strict=True):
             np.testing.assert_allclose(x.numpy(), y.detach().numpy(), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("empty", [
+    lambda optimizer: setattr(optimizer, "state", collections.defaultdict(dict)),
+    lambda optimizer: optimizer.state.clear(),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
+def test_an_emptied_state_begins_anew_and_is_saved(torch: Any, name: str, empty: Any) -> None:
+    """As programs forget momenta. The steps were those of one that goes on, and after
+    `optimizer.state = defaultdict(dict)` nothing of the state was saved."""
+    found = []
+    more = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+    for space in (ta, torch):
+        x = space.tensor([1.0, -2.0], requires_grad=True)
+        make = getattr(optim if space is ta else torch.optim, name)
+        optimizer = make([x], lr=0.1, **more)
+        for step in range(9):
+            if step == 4:
+                empty(optimizer)
+            if step == 7:
+                state = optimizer.state_dict()
+                optimizer = make([x], lr=0.7, **more)
+                optimizer.load_state_dict(state)
+            x.grad = space.tensor([0.3 + step, -1.0 / (step + 1)])
+            optimizer.step()
+        found.append(x.tolist())
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_the_state_has_no_dict_of_a_parameter() -> None:
+    """What PyTorch's has. To write one would change nothing, so it is a KeyError too."""
+    x = ta.ones(3, requires_grad=True)
+    adam = optim.Adam([x])
+    for names in ("", "'m', 'v'"):
+        for use in (lambda: adam.state[x], lambda: adam.state.__setitem__(x, {})):
+            with pytest.raises(KeyError, match=rf"by name and number, here \[{names}\], got float"):
+                use()
+        assert x not in adam.state
+        x.grad = ta.ones(3)
+        adam.step()
+    for again in (copy.deepcopy(adam), pickle.loads(pickle.dumps(adam))):
+        assert again.state["m"][0].tolist() == adam.state["m"][0].tolist()
+        with pytest.raises(KeyError, match="by name and number"):
+            again.state[again.parameters[0]]
 
 
 def test_a_state_of_a_program_is_a_copy() -> None:

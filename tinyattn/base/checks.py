@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib import import_module
 from operator import index
-from types import MethodType
-from typing import Any, TypeAlias
+from types import EllipsisType, MethodType, NoneType
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -225,19 +225,20 @@ def checked_index(index: Any) -> Any:
     if isinstance(index, tuple):  # a tuple or a range in it is a list of numbers
         return tuple(checked_index(list(x) if isinstance(x, tuple) else x) for x in index)
     if is_tensor(index):
-        index = index._data
-        index = index.copy() if index.ndim else index.item()
+        index = index._data.copy()
     elif isinstance(index, (Sequence, np.ndarray)):
         refuse_masked(index)
         empty = isinstance(index, Sequence) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
-        index = index if index.ndim else index.item()
     elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
         raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
-    kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
-    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
-        kind = getattr(index, "dtype", type(index).__name__)
-        raise DtypeError(f"an index is made of integers, slices or masks (N, ...), got {kind}")
+    index = index.item() if is_array(index) and not index.ndim else index
+    is_single = isinstance(index, (slice, EllipsisType, NoneType, SupportsIndex))
+    fits = index.dtype.kind in "iub" if is_array(index) else is_single
+    if not fits or isinstance(index, (bool, np.bool_)):
+        text = "an index is made of integers, slices or masks of one dimension or more, got"
+        error = DtypeError if isinstance(index, bool) or hasattr(index, "dtype") else IndexError
+        raise error(f"{text} {getattr(index, 'dtype', type_name(index))}")
     return index
 
 
@@ -435,6 +436,8 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
             "instead of x += y, or change a copy"
         ) from error
     message = f"{name} does not take ({came}): {error}"
+    if isinstance(error, TypeError) and name.startswith("logical_"):
+        message = f"~ & | ^ and {name} take booleans and integers, got ({came})"
     if isinstance(error, (TypeError, OverflowError)):
         raise DtypeError(message) from error
     if isinstance(error, ValueError):

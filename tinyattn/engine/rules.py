@@ -127,9 +127,7 @@ class Spec:
         # As when the cell of a notebook runs again. Two rules for one argument would be added.
         replaced = [old for old in self.rules if not set(old[2]).isdisjoint(covered_names)]
         if lost := [name for old in replaced for name in old[2] if name not in covered_names]:
-            said = (
-                f"this rule of {self.name} replaces one for {lost} too: declare a rule for {lost}"
-            )
+            said = f"this rule of {self.name} replaces one for {lost} too: declare one for {lost}"
             warnings.warn(said, stacklevel=3)
         kept = [old for old in self.rules if old not in replaced]
         self.rules = [*kept, (rule, needed_names, covered_names)]

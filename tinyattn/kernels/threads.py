@@ -89,9 +89,7 @@ def set_num_threads(number: int) -> None:
     """
     global _number
     if not is_integer(number) or not 1 <= number <= MOST:
-        raise ValueError(
-            f"the number of threads must be an integer from 1 to {MOST}, got {number!r}"
-        )
+        raise ValueError(f"the number of threads is an integer from 1 to {MOST}, got {number!r}")
     _number = int(number)
     blas.ask_for_limit()
 

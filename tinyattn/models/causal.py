@@ -363,6 +363,9 @@ class CausalLM(Published):
             write_json(Path(folder, TOKENIZER[1]), settings | template)
             # It would come first when the folder is read.
             Path(folder, "chat_template.jinja").unlink(missing_ok=True)
+        read = files.with_end_ids(self.config, Path(folder))
+        if {*files.stops_of(read)} != {*self.end_ids}:  # with those of another model
+            Path(folder, "generation_config.json").unlink()
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:

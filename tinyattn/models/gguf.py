@@ -135,9 +135,7 @@ class GGUF:
     def affordable(self, count: int, size: int = 1) -> int:
         """The count, if so many things of at least so many bytes can follow."""
         if count * size > self.left:
-            raise ValueError(
-                f"it is cut short: {count} items do not fit its last {self.left} bytes"
-            )
+            raise ValueError(f"it is cut short: {count} items do not fit in {self.left} bytes")
         return count
 
     def add(self, to: dict[str, Any], name: str, read: Callable[[], Any]) -> None:

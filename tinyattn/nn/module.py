@@ -137,15 +137,14 @@ def with_options(module: Any, *sizes: Any, **defaults: Any) -> str:
     return ", ".join([*map(str, sizes), *changed])
 
 
-EMPTY: frozenset[str] = frozenset()
-
-
 class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
     Parameters and Modules that are assigned to attributes, and buffers (`register_buffer`), are
-    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. Modules in a
-    plain list or dict would not be found, so these raise TypeError; use ModuleList.
+    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. A plain Tensor
+    is not, even if it requires gradients, as in PyTorch: make it an nn.Parameter, so that it is
+    trained. Modules in a plain list or dict would not be found, so these raise TypeError; use
+    ModuleList.
 
         >>> class Double(nn.Module):
         ...     def __init__(self):
@@ -159,13 +158,12 @@ class Module:
 
     # Until __init__ has been called. Numbers may be set before it, and parts may not.
     training: bool = True
-    _buffer_names: frozenset[str] = EMPTY
-    _not_saved: frozenset[str] = EMPTY
+    _buffer_names: Mapping[str, bool] = Fixed({})  # and whether each is saved
     _hooks: Any = Fixed({})
 
     def __init__(self) -> None:
         # Not through our own __setattr__, because that needs them.
-        self.__dict__.update(_buffer_names=EMPTY, _not_saved=EMPTY, _hooks={}, training=True)
+        self.__dict__.update(_buffer_names={}, _hooks={}, training=True)
 
     # All three kinds are plain attributes, because Python finds these fastest. These are read only,
     # because what one wrote to them would be lost: set and delete the attribute.
@@ -223,7 +221,7 @@ class Module:
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
-            self._name_buffers(self._buffer_names - {name})
+            self._forget_buffer(name)
         elif value is not None:
             self._check_replacement(name, value)
         object.__setattr__(self, name, value)
@@ -246,7 +244,7 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self._name_buffers(self._buffer_names - {name})
+        self._forget_buffer(name)
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is moved and saved with the module but not learned.
@@ -261,12 +259,11 @@ class Module:
         if name not in self._buffer_names and hasattr(self, name):
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)
-        self._name_buffers(self._buffer_names | {name})
-        kept = self._not_saved - {name} if persistent else self._not_saved | {name}
-        object.__setattr__(self, "_not_saved", kept)
+        object.__setattr__(self, "_buffer_names", {**self._buffer_names, name: persistent})
 
-    def _name_buffers(self, names: frozenset[str]) -> None:
-        object.__setattr__(self, "_buffer_names", names)
+    def _forget_buffer(self, name: str) -> None:
+        kept = {n: is_saved for n, is_saved in self._buffer_names.items() if n != name}
+        object.__setattr__(self, "_buffer_names", kept)
 
     # Modules and parameters inside
 
@@ -418,7 +415,7 @@ class Module:
         """Like `state_dict`; a shared tensor comes under each of its names."""
         self._check_containers()
         for key, tensor in (self._parameters | self._buffers).items():
-            if key not in self._buffer_names & self._not_saved:
+            if self._buffer_names.get(key, True):
                 yield prefix + key, tensor
         for key, module in self._modules.items():
             yield from module._named_state(f"{prefix}{key}.")

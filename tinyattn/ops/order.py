@@ -206,9 +206,12 @@ def multinomial(x: AnyTensor, num_samples: int, replacement: bool = False) -> An
     if weights.ndim not in (1, 2):
         raise ShapeError(f"multinomial takes weights (N,) or (B, N), got {x.shape}")
     least = 1 if replacement else number
-    valid = np.isfinite(weights).all() and (weights >= 0).all()
-    if not valid or ((weights > 0).sum(-1) < least).any():
-        raise ValueError(f"multinomial takes finite weights >= 0, at least {least} of them > 0")
+    wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
+    if wrong.size:
+        text = "multinomial takes finite weights >= 0, as softmax makes them of scores, got"
+        raise ValueError(f"{text} {wrong[0]}")
+    if (found := (weights > 0).sum(-1).min(initial=number)) < least:
+        raise ValueError(f"multinomial takes {least} weights > 0 at least in a row, got {found}")
     if replacement:
         weights = weights / weights.max(-1, keepdims=True)  # because their sum may overflow
         sums = weights.cumsum(-1).reshape(-1, weights.shape[-1])

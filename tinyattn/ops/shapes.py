@@ -64,12 +64,14 @@ def unsqueeze(x: AnyTensor, dim: int) -> AnyTensor:
 
 @of_tensors
 def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> AnyTensor:
-    """The dimensions from `start_dim` to `end_dim` merged into one."""
+    """The dimensions from `start_dim` to `end_dim` merged into one; x itself if they are one."""
     if not x.ndim:
         return reshape(x, 1)
     start, end = one_dim(x, start_dim), one_dim(x, end_dim)
     if start > end:
         raise ShapeError(f"flatten: start_dim {start} lies behind end_dim {end}")
+    if start == end:
+        return x
     merged = math.prod(x.shape[start : end + 1])
     return reshape(x, [*x.shape[:start], merged, *x.shape[end + 1 :]])
 
@@ -278,7 +280,10 @@ def stack(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     >>> ta.stack([ta.tensor([1, 2]), ta.tensor([3, 4])], dim=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return cat([unsqueeze(x, dim) for x in checked_sequence("stack", tensors)], dim)
+    shapes = [x.shape for x in checked_sequence("stack", tensors)]
+    if len({*shapes}) > 1:
+        raise ShapeError(f"stack takes tensors of one shape, got {shapes}")
+    return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 
 def hstack(tensors: Sequence[AnyTensor]) -> AnyTensor:

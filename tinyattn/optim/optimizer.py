@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ..base.backend import FLOAT16, Array, namespace, quietly
-from ..base.checks import check_number, check_size, check_type, listed, type_name
+from ..base.checks import check_number, check_size, check_type, describe, listed, type_name
 from ..engine.grad_mode import enable_grad
 from ..engine.versions import Version
 from ..errors import CheckpointError, GraphError, ShapeError
@@ -91,6 +91,21 @@ def called(closure: Callable[[], Any]) -> Any:
     return enable_grad(closure)()
 
 
+class State(dict[str, dict[int, Array]]):
+    """The arrays of an optimizer by their names, and by the number of the parameter.
+
+    PyTorch has a dict for each parameter: what a program wrote there would change nothing here.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        raise KeyError(f"state has arrays by name and number, here {[*self]}, got {describe(key)}")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str):
+            self.__missing__(key)
+        super().__setitem__(key, value)
+
+
 class Optimizer:
     """What all optimizers share: parameters, their settings, arrays that go with each parameter and
     have its shape, and a state that can be saved and taken up again bitwise.
@@ -118,7 +133,7 @@ class Optimizer:
         # Each group, and a copy of it as it was checked.
         self._checked: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._groups: list[dict[str, Any]] = []  # of each parameter
-        self.state: dict[str, list[Array | None]] = {}  # by the names in `slots`
+        self.state: Any = State()  # by the names in `slots`
         self.steps: list[int] = []
         entries = listed_parameters(params)
         for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
@@ -146,11 +161,9 @@ class Optimizer:
         parameters = [*self.parameters, *tensors]
         if len({id(parameter) for parameter in parameters}) != len(parameters):
             raise ValueError("a parameter is listed twice")
-        more = len(tensors)
         self._checked.append((added, dict(added)))
-        self._groups += [added] * more
-        self.steps += [0] * more
-        self.state = {name: arrays + [None] * more for name, arrays in self.state.items()}
+        self._groups += [added] * len(tensors)
+        self.steps += [0] * len(tensors)
 
     @property
     def param_groups(self) -> tuple[dict[str, Any], ...]:
@@ -216,6 +229,8 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
+        if self.slots and not self.state:  # a program may have emptied it, to begin anew
+            self.steps = [0] * len(self.steps)
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
@@ -231,9 +246,9 @@ class Optimizer:
     def updates(self, parameters: list[Tensor]) -> list[tuple[int, Array, Array]]:
         """(number, parameter, gradient) of each parameter that has a gradient."""
         updates: list[tuple[int, Array, Array]] = []
-        arrays = next(iter(self.state.values()), [None] * len(self.steps))
-        for i, (parameter, slot) in enumerate(zip(parameters, arrays, strict=True)):
-            grad = parameter.grad
+        arrays: dict[int, Array] = next(iter(self.state.values()), {})
+        for i, parameter in enumerate(parameters):
+            grad, slot = parameter.grad, arrays.get(i)
             if grad is None:
                 continue
             array = writable_parameter(parameter)
@@ -257,10 +272,8 @@ class Optimizer:
     def slot(self, name: str, i: int, like: Array) -> Array:
         """The array `name` that goes with parameter i; zeros at first. For float16 it is float32:
         small squares of gradients, and Adam's eps, are 0 in float16."""
-        arrays = self.state.get(name)
-        if arrays is None:
-            arrays = self.state[name] = [None] * len(self.steps)
-        array = arrays[i]
+        arrays = self.state.setdefault(name, {})
+        array = arrays.get(i)
         dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = arrays[i] = namespace(like).zeros(like.shape, dtype)
@@ -284,8 +297,7 @@ class Optimizer:
         arrays = {
             f"{name}.{i}": Tensor(array)
             for name, values in self.state.items()
-            for i, array in enumerate(values)
-            if array is not None
+            for i, array in sorted(values.items())
         }
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
         return {
@@ -314,7 +326,7 @@ class Optimizer:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             kind = type(self).__name__
             raise CheckpointError(f"not a state_dict() of this {kind}: {error!r}") from None
-        self.state, self.steps = arrays, steps
+        self.state, self.steps = State(arrays), steps
 
     def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         """The groups with the settings of a state; an error if it has others."""
@@ -325,12 +337,12 @@ class Optimizer:
             groups.append({**saved, "params": group["params"]})
         return groups
 
-    def arrays_in(self, state: dict[str, Any], steps: list[int]) -> dict[str, list[Array | None]]:
+    def arrays_in(self, state: dict[str, Any], steps: list[int]) -> dict[str, dict[int, Array]]:
         """The arrays of each parameter; an error if one has another shape, or if a parameter that
         has moved lacks one of `slots`."""
         places = {str(i): i for i in range(len(steps))}
         parameters = self.parameters
-        arrays: dict[str, list[Array | None]] = {}
+        arrays: dict[str, dict[int, Array]] = {}
         for key, value in dict(state["arrays"]).items():
             name, _, number = str(key).rpartition(".")
             i = places.get(number, -1)
@@ -338,7 +350,7 @@ class Optimizer:
             if not known or value.shape != parameters[i].shape:
                 raise ValueError(f"{key!r} fits no parameter")
             array = Tensor(value, device=parameters[i].device)._data.copy(order="C")
-            arrays.setdefault(name, [None] * len(steps))[i] = array
+            arrays.setdefault(name, {})[i] = array
         if self.slots:
             wanted = {f"{name}.{i}" for name in self.slots for i, step in enumerate(steps) if step}
             for key in sorted(wanted ^ state["arrays"].keys()):

@@ -43,7 +43,7 @@ class SGD(Optimizer):
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * parameter.astype(grad.dtype, copy=False)
         if momentum := group["momentum"]:
-            is_first = self.state.get("velocity", {i: None})[i] is None
+            is_first = i not in self.state.get("velocity", ())
             velocity = self.slot("velocity", i, parameter)
             velocity *= momentum
             velocity += grad if is_first else (1 - group["dampening"]) * grad

@@ -231,8 +231,7 @@ def eye(
 ) -> Tensor:
     """1 on the diagonal, else 0: (n, m), square by default."""
     rows, columns = checked_sizes((n, n if m is None else m))
-    dtype = np.float32 if dtype is None else dtype
-    return made(np.eye(rows, columns), dtype, device, requires_grad)
+    return made(np.eye(rows, columns, dtype=np.float32), dtype, device, requires_grad)
 
 
 def randn(

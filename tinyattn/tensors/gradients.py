@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Self, SupportsIndex
 
 from ..base.backend import Array
@@ -12,6 +13,11 @@ from ..engine.autograd import Leaf, Node, TensorBase, wrap
 from ..engine.versions import Version, note_view
 from ..errors import DtypeError, GraphError, ShapeError
 from .values import Values
+
+NO_GRAD = (
+    "{} computed this tensor, and backward fills .grad of leaves only: call retain_grad() before "
+    "backward(). A weight stays a leaf if it is changed in place under no_grad(): w -= lr * w.grad"
+)
 
 
 class Gradients(Values):
@@ -72,12 +78,16 @@ class Gradients(Values):
     def grad(self) -> Self | None:
         """The sum of the gradients that calls of `backward` have computed, or None.
 
-        It stays while `requires_grad` is False, and then no backward adds to it.
+        It stays while `requires_grad` is False, and then no backward adds to it. A tensor that an
+        op computed has none, and a warning says so, unless `retain_grad` was called.
         Differs from PyTorch: each call makes a new Tensor for the sum, so the one that you have
         keeps its values.
         """
         node = self._node or self._frozen_leaf()
-        return None if node is None else node.grad
+        grad = None if node is None else node.grad
+        if grad is None and self.grad_fn and not self.grad_fn.retains_grad:
+            warnings.warn(NO_GRAD.format(self.grad_fn.name), stacklevel=2)
+        return grad
 
     @grad.setter
     def grad(self, value: Values | None) -> None:
@@ -144,19 +154,17 @@ class Gradients(Values):
 
     def __copy__(self) -> Self:
         """The same array; but one of two leaves can be frozen, or get gradients, alone."""
-        twin = self._twin(self._data, self._version, self.grad)
-        if not self.is_leaf:
-            twin._node = self._node
+        twin = self._twin(self._data, self._version, self.grad if self.is_leaf else None)
         note_view(twin, self, lambda x: x, (), {})
         if type(self).__dictoffset__:
             twin.__dict__.update(self.__dict__)
         return twin
 
     def _twin(self, array: Array, version: Version | None, grad: Any) -> Self:
-        """A leaf with this array and this gradient, which learns if this tensor does."""
+        """A tensor with this array and node; of a leaf another leaf, with this gradient."""
         twin = object.__new__(type(self))
         twin._data, twin._version, twin._view = array, version, None
-        twin._node = None if self._node is None else Leaf(array)
+        twin._node = Leaf(array) if isinstance(self._node, Leaf) else self._node
         if grad is not None:
             leaf = twin._node
             if leaf is None:

@@ -275,9 +275,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
         check_writable(tensor)  # raises an error that says why not
     result = operation(tensor, other)
     if result.shape != tensor.shape:
-        raise ShapeError(
-            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
-        )
+        raise ShapeError(f"an in-place result keeps the shape {tensor.shape}, got {result.shape}")
     if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
         raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
     if tensor.dtype.kind == "f":
@@ -299,9 +297,16 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
 
 
 def is_detached(tensor: Any) -> bool:
-    """Whether a Tensor shows memory of another without its graph, as x.detach() does."""
+    """Whether a Tensor shows memory of another without its graph, as x.detach() does.
+
+    InPlaceError if it is a view of the detached one, or has views, because these would not follow.
+    """
     _, *views = made_by(tensor, tensor._view)
-    return any(view.call[0] is Conversions.detach for view in views)
+    detached = [view for view in views if view.call[0] is Conversions.detach]
+    for member, made in sharing(tensor).items() if detached else ():
+        if member is not tensor and any(view is detached[-1] for view in made):
+            raise InPlaceError(UNREACHED)
+    return bool(detached)
 
 
 def give_all(tensor: Any, result: Any) -> None:

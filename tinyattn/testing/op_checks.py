@@ -118,12 +118,9 @@ def checks_for(
 
 def differentiable(value: Any) -> Any:
     """Floats as a float64 Tensor that requires gradients; other values as they are."""
-    if isinstance(value, Tensor):
-        array = value.numpy()
-    elif isinstance(value, (float, list, np.ndarray)):
-        array = np.asarray(value)
-    else:
+    if not isinstance(value, (Tensor, float, list, np.ndarray)):
         return value
+    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
     return Tensor(array, np.float64, requires_grad=True) if array.dtype.kind == "f" else value
 
 
@@ -261,9 +258,8 @@ def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator
         cotangents = random_cotangents(seed)
         return run(fn, arguments, lambda output: factor * cotangents(output))[1]
 
-    for i, (zero, one, two) in enumerate(
-        zip(gradients(0.0), gradients(1.0), gradients(2.0), strict=True)
-    ):
+    of_factors = zip(gradients(0.0), gradients(1.0), gradients(2.0), strict=True)
+    for i, (zero, one, two) in enumerate(of_factors):
         if zero.any():
             raise GradcheckError(f"gradient {i} is not zero for a cotangent of zero")
         if not np.array_equal(2 * one, two, equal_nan=True):
@@ -315,13 +311,10 @@ def run_laid_out(
         return array
 
     cotangents = random_cotangents(seed)
-    arranged = []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            tensor = wrap(lay(argument._data))
-            tensor.requires_grad = argument.requires_grad
-            argument = tensor
-        arranged.append(argument)
+    arranged = [
+        wrap(lay(a._data)).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a
+        for a in arguments
+    ]
     outputs, gradients = run(fn, arranged, lambda output: lay(cotangents(output)))
     return outputs + gradients
 

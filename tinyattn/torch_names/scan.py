@@ -158,19 +158,19 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
 
     A method may be another one of the same name: only the names of its arguments are compared.
     """
-    named: dict[str, Any] = {keyword.arg: None for keyword in call.keywords if keyword.arg}
-    for keyword in call.keywords if isinstance(function, type) else ():
-        only, value = ONE_VALUE.get(keyword.arg, keyword), keyword.value
-        if only is not keyword and isinstance(value, ast.Constant) and value.value != only:
-            why = REFUSED.get(keyword.arg or "", "no other value is taken")
-            return f"{keyword.arg} is {only!r} here: {why}"
+    named: dict[str, Any] = {k.arg: k.value for k in call.keywords if k.arg}
     hidden = any(isinstance(arg, ast.Starred) for arg in call.args) or None in [
         keyword.arg for keyword in call.keywords
     ]
     try:
         # An op has **numpy_names for editors, and takes no other name than those in `others`.
-        parameters = inspect.signature(function).parameters.values()
-        signature = inspect.Signature([p for p in parameters if p.name != "numpy_names"])
+        parameters = inspect.signature(function).parameters
+        given = named | dict(zip(parameters, () if hidden else call.args, strict=False))
+        for name, value in given.items() if isinstance(function, type) else ():
+            only = ONE_VALUE.get(name, value)
+            if only is not value and isinstance(value, ast.Constant) and value.value != only:
+                return f"{name} is {only!r} here: {REFUSED.get(name, 'no other value is taken')}"
+        signature = inspect.Signature([p for n, p in parameters.items() if n != "numpy_names"])
         others = other_names(function)
         rename("it", named, {n: o for n, o in others.items() if n not in signature.parameters})
         # What only a decorator takes, as generator= or non_blocking=.

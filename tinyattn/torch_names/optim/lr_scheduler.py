@@ -90,7 +90,8 @@ class OneCycleLR(LRScheduler):
     three_phase it first goes down to where it began, in as many steps as up. With cycle_momentum
     the momentum, or the first of the betas, goes from max_momentum to base_momentum and back.
     Source: Smith and Topin, "Super-Convergence", 2018.
-    three_phase= and last_epoch= have to be named. No rate is below 0.
+    three_phase= and last_epoch= have to be named. No rate is below 0. Of several on one
+    optimizer with other rates only the last can step, because in PyTorch they share max_lr.
     """
 
     def __init__(
@@ -142,6 +143,9 @@ class OneCycleLR(LRScheduler):
         if n > self.total_steps:
             raise ValueError(f"this OneCycleLR has {self.total_steps} steps, got step {n}")
         self.check_groups(self.corners)
+        firsts = [corners[0] for corners in self.corners]
+        if [group["initial_lr"] for group in self.optimizer.param_groups] != firsts:
+            raise ValueError("initial_lr is not that of this OneCycleLR: of several, step the last")
         i = next((i for i, end in enumerate(ends) if n <= end), len(ends) - 1)
         start = ends[i - 1] if i else 0.0
         left = (ends[i] - n) / (ends[i] - start) if ends[i] != start else 0.0

@@ -49,21 +49,15 @@ class Optimizer(optim.Optimizer):
     lr: Any = None  # an attribute of the program, as any other: groups have the rate
 
     def __init__(self, params: Any, defaults: Any, **settings: Any) -> None:
-        is_own = isinstance(defaults, dict)
-        settings = {"lr": 0.0, **defaults} if is_own else {"lr": defaults, **settings}
+        self._is_own = isinstance(defaults, dict)
+        settings = {"lr": 0.0, **defaults} if self._is_own else {"lr": defaults, **settings}
         super().__init__(params, **settings)
-        if is_own:
-            self.state: Any = defaultdict(dict)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in tinyattn."""
-        own, self.state = self.state, {} if isinstance(self.state, defaultdict) else self.state
-        super().add_param_group(param_group)
-        self.state = own if isinstance(own, defaultdict) else self.state
+        if self._is_own:
+            self.state = defaultdict(dict)
 
     def state_dict(self) -> dict[str, Any]:
         """As in tinyattn; of a program's own the state of each parameter by its number."""
-        if not isinstance(self.state, defaultdict):
+        if not self._is_own:
             return super().state_dict()
         state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
@@ -71,7 +65,7 @@ class Optimizer(optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
-        if not isinstance(self.state, defaultdict):
+        if not self._is_own:
             return super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({name: x for name, x in saved.items() if name != "params"})

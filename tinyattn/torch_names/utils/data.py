@@ -214,9 +214,7 @@ class DataLoader:
         self.is_stream, own = isinstance(dataset, IterableDataset), batch_sampler is not None
         orders = bool(shuffle) + (sampler is not None) + own + self.is_stream
         if orders > 1 or (own and (batch_size != 1 or drop_last)):
-            raise ValueError(
-                "one order only: shuffle, sampler, or batch_sampler without batch_size"
-            )
+            raise ValueError("one order only: shuffle, sampler or batch_sampler without batch_size")
         if shuffle or (sampler is None and not own and not self.is_stream):
             batches.check_samples(dataset)
         check_type("collate_fn must be a function", collate_fn, Callable | None)
