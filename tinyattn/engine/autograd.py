@@ -23,7 +23,7 @@ The algorithm, in the order of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
@@ -329,7 +329,7 @@ def grad(
 def listed(tensors: Any) -> list[Any]:
     if isinstance(tensors, TensorBase):
         return [tensors]
-    if isinstance(tensors, Iterator):  # as model.parameters()
+    if isinstance(tensors, (Iterator, ValuesView)):  # as model.parameters(), or of a dict
         tensors = [*tensors]
     is_sequence = isinstance(tensors, (list, tuple))
     if not is_sequence or not all(isinstance(t, TensorBase) for t in tensors):

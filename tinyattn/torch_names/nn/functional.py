@@ -140,8 +140,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     In tinyattn: write (F.normalize(x) * F.normalize(y)).sum(-1)
     """
-    normalize = _functional.normalize
-    return (normalize(x1, dim=dim, eps=eps) * normalize(x2, dim=dim, eps=eps)).sum(dim)
+    shape = (x1 == x2).shape  # each has its length in this shape
+    x1, x2 = (_functional.normalize(x.expand(shape), dim=dim, eps=eps) for x in (x1, x2))
+    return (x1 * x2).sum(dim)
 
 
 def gumbel_softmax(
