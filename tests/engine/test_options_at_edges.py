@@ -382,6 +382,21 @@ def test_grad_takes_the_parameters_of_a_module(library: str) -> None:
     assert [g.tolist() for g in grad(y, weights.values())] == [[[1.0, -3.0]], [1.0]]
 
 
+@pytest.mark.parametrize("library", ["tinyattn", "torch"])
+def test_grad_leaves_the_graph_beneath_its_inputs(library: str) -> None:
+    """So that weights of an inner loop, which were computed themselves, learn in an outer one."""
+    torch = ta if library == "tinyattn" else pytest.importorskip("torch")
+    grad = ta.grad if torch is ta else torch.autograd.grad
+    w = torch.tensor([1.0, -2.0], requires_grad=True)
+    fast = w.exp() * 1.0
+    for _ in range(2):
+        (step,) = grad((fast**2).sum(), fast)
+        fast = fast - 0.25 * step
+    (torch.tensor([3.0, -5.0]) * fast).sum().backward()
+    expected = np.exp([1.0, -2.0]) * [3.0, -5.0]
+    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("counts", [2, [2], [0], [1, 0, 2]])
 def test_how_often_each_column_is_repeated(counts: Any) -> None:
     values, cotangent = np.arange(6.0).reshape(2, 3), np.random.default_rng(0)

@@ -177,9 +177,7 @@ def batch_norm(
     mean, var = running_mean, running_var
     if training:
         if n < 2:
-            raise ValueError(
-                f"batch_norm needs two numbers per channel in training, x {input.shape}"
-            )
+            raise ValueError(f"batch_norm needs two numbers per channel to train, x {input.shape}")
         mean, var = input.mean(dims), input.var(dims, correction=0)
         with no_grad():
             for running, new in ((running_mean, mean), (running_var, var * n / (n - 1))):
