@@ -41,7 +41,7 @@ WINGS = {
     "tensors": "values gradients conversions operators tensor create __init__",
     "masks": "",
     "functional": "",
-    "nn": "module containers init functions layers position cache attention "
+    "nn": "init module containers functions layers position cache attention "
     "transformer decoder int8 lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",

@@ -452,6 +452,25 @@ def test_reading_the_grad_of_a_computed_tensor_warns_as_in_pytorch() -> None:
     assert copy.copy(leaf(1.0) * 2).requires_grad
 
 
+def test_a_change_in_place_keeps_a_retained_gradient(torch: Any) -> None:
+    """Also one through a view, and what an earlier backward left."""
+    results = []
+    for library in (ta, torch):
+        x = library.tensor([2.0, -3.0], requires_grad=True)
+        y, z, whole = x * 3, x * 4, x * 5
+        part = whole[:1]
+        for tensor in (y, z, whole, part):
+            tensor.retain_grad()
+        y.sum().backward(retain_graph=True)
+        y += 1
+        first = y.grad.tolist()
+        z[1] = 7.0
+        part *= 2
+        (library.tensor([3.0, -5.0]) * (y * z * whole - part)).sum().backward()
+        results.append([first, *(t.grad.tolist() for t in (y, z, whole, part, x))])
+    assert results[0] == results[1]
+
+
 # Higher order
 
 

@@ -368,7 +368,7 @@ def test_grad_takes_a_list_of_tensors_alone() -> None:
 
 @pytest.mark.parametrize("library", ["tinyattn", "torch"])
 def test_grad_takes_the_parameters_of_a_module(library: str) -> None:
-    """An iterator of them, as MAML and gradient penalties do."""
+    """An iterator of them, or the values of a dict, as MAML and gradient penalties do."""
     torch = ta if library == "tinyattn" else pytest.importorskip("torch")
     net = torch.nn.Linear(2, 1)
     x = torch.tensor([[1.0, -3.0]])
@@ -376,6 +376,25 @@ def test_grad_takes_the_parameters_of_a_module(library: str) -> None:
     grads = torch.autograd.grad(y, net.parameters()) if torch is not ta else None
     grads = grads or ta.grad((z for z in [y]), filter(lambda p: p.requires_grad, net.parameters()))
     assert [g.tolist() for g in grads] == [[[2.0, -6.0]], [2.0]]
+    weights = dict(net.named_parameters())
+    y = net(x).sum()
+    grad = torch.autograd.grad if torch is not ta else ta.grad
+    assert [g.tolist() for g in grad(y, weights.values())] == [[[1.0, -3.0]], [1.0]]
+
+
+@pytest.mark.parametrize("library", ["tinyattn", "torch"])
+def test_grad_leaves_the_graph_beneath_its_inputs(library: str) -> None:
+    """So that weights of an inner loop, which were computed themselves, learn in an outer one."""
+    torch = ta if library == "tinyattn" else pytest.importorskip("torch")
+    grad = ta.grad if torch is ta else torch.autograd.grad
+    w = torch.tensor([1.0, -2.0], requires_grad=True)
+    fast = w.exp() * 1.0
+    for _ in range(2):
+        (step,) = grad((fast**2).sum(), fast)
+        fast = fast - 0.25 * step
+    (torch.tensor([3.0, -5.0]) * fast).sum().backward()
+    expected = np.exp([1.0, -2.0]) * [3.0, -5.0]
+    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("counts", [2, [2], [0], [1, 0, 2]])

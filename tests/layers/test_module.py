@@ -123,6 +123,23 @@ def test_load_state_dict_takes_all_or_nothing(change, error, word):
         assert_same(tensor.numpy(), before[name])
 
 
+def test_a_counter_takes_whole_numbers_of_any_dtype():
+    """A mean of the states of several models has floats, as in federated learning."""
+    model = nn.Linear(1, 1)
+    model.register_buffer("steps", ta.tensor([3, 4]))
+    model.register_buffer("visible", ta.tensor([True, False]))
+    state = model.state_dict()
+    mean = {name: (x.float() + x.float()) / 2 for name, x in state.items()}
+    model.load_state_dict(mean)
+    for name, x in model.state_dict().items():
+        assert x.dtype == state[name].dtype
+        assert x.equal(state[name])
+    for name, wrong in {"steps": [3.5, 4.0], "visible": [1.0, 2.0], "weight": [[2]]}.items():
+        with pytest.raises(DtypeError):
+            model.load_state_dict(mean | {name: ta.tensor(wrong)})
+    assert model.steps.tolist() == [3, 4]
+
+
 def test_load_state_dict_names_every_wrong_shape():
     net = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))
     state = {name: ta.ones(3) for name, _ in net.named_parameters()}

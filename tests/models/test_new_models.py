@@ -149,6 +149,14 @@ def test_of_an_odd_number_of_positions_the_larger_half_is_forgotten():
         assert_close(scores(ids[:, :length]).numpy(), model(read)[:, -1].numpy(), 1e-5)
 
 
+def test_scores_of_another_number_of_samples_are_computed_anew():
+    """Also of the same first ids."""
+    model = random_model("llama")
+    scores = model.next_scores()
+    for ids in (ids_of(2, 4), ids_of(3, 4), ids_of(1, 5), np.repeat(ids_of(1, 5), 3, 0)):
+        assert_close(scores(ids).numpy(), model(ids)[:, -1].numpy(), 1e-9)
+
+
 def test_windows_begin_with_the_layer_that_the_config_says():
     """`test_families.py` needs transformers to know it."""
     windows = {"sliding_window": 3, "use_sliding_window": True, "num_hidden_layers": 4}

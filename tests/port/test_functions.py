@@ -743,10 +743,27 @@ def test_a_state_dict_shows_the_memory_of_its_module(torch: Any) -> None:
         optimizer.step()
         found.append([x.detach().tolist() for x in (*kept.values(), *average.parameters())])
         assert not any(value.requires_grad for value in kept.values())
-        average.load_state_dict(kept)  # which copies
-        average[0].weight.data.zero_()
+        shown, row = average.state_dict(), average[0].weight.detach()[1]
+        average.load_state_dict(kept)  # which copies, into the memory of the module
+        found[-1] += [x.tolist() for x in (*shown.values(), row)]
+        shown["0.weight"].zero_()
+        assert average[0].weight.abs().sum().item() == 0.0
         assert kept["0.weight"].sum().item() == model[0].weight.sum().item() == 3.0
     assert found[0] == found[1]
+
+
+def test_values_are_loaded_into_memory_that_cannot_be_written() -> None:
+    """Of a buffer that is expanded, and of one whose numbers a graph needs."""
+    x = ours.ones(3, requires_grad=True)
+    module = ours.nn.Identity()
+    module.register_buffer("places", ours.arange(3).expand(2, 3))
+    module.register_buffer("squares", (x * x).detach())
+    state = {"places": ours.tensor([[1, 2, 3], [4, 5, 6]]), "squares": ours.full((3,), 7.0)}
+    product = x * module.squares
+    module.load_state_dict(state)
+    assert all(value.equal(state[name]) for name, value in module.state_dict().items())
+    product.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_autograd_and_modes(torch: Any) -> None:

@@ -135,6 +135,8 @@ SMALL: list[tuple[str, list[Any], dict[str, Any], list[np.ndarray]]] = [
     ("Flatten", [0, 1], {}, [X]),
     ("CosineSimilarity", [], {}, [X, P]),
     ("CosineSimilarity", [2], {"eps": 1e-6}, [X, P]),
+    ("CosineSimilarity", [-1], {}, [X, P[..., :1]]),
+    ("CosineSimilarity", [0], {}, [X, P[0]]),
     ("L1Loss", [], {}, [X, P]),
     ("L1Loss", [], {"reduction": "none"}, [X, P]),
     ("SmoothL1Loss", [], {"reduction": "sum"}, [X, P]),

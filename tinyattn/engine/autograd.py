@@ -23,7 +23,7 @@ The algorithm, in the order of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
@@ -149,14 +149,14 @@ def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
 
 
 def dependent_on(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> set[Node | Leaf]:
-    """The nodes of `uses` that depend on a target; no other node needs a gradient."""
+    """The nodes of `uses` that use a target, also through others; no other node runs its rules."""
     users: dict[Node | Leaf, list[Node | Leaf]] = {}
     for node in uses:
         for parent in node.parents or ():
             if parent is not None:
                 users.setdefault(parent, []).append(node)
-    useful = {target for target in targets if target in uses}
-    stack = list(useful)
+    useful: set[Node | Leaf] = set()
+    stack = list(targets)
     while stack:
         for user in users.get(stack.pop(), ()):
             if user not in useful:
@@ -216,6 +216,7 @@ def propagate(
     uses = count_uses(roots)
     useful = uses if targets is None else dependent_on(targets, uses)
     wanted = None if targets is None else set(targets)
+    reached = uses if wanted is None else wanted.union(useful)
     check_versions(useful)
     # The gradient of each node so far, and whether it is new.
     sums: dict[Any, tuple[Any, bool]] = {}
@@ -230,7 +231,7 @@ def propagate(
         if node.plan is not None:  # a Leaf has no plan
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.run_rules(node, gradient, create_graph):
-                    if parent in useful:
+                    if parent in reached:
                         # Not new with `create_graph`, because the recorded nodes may save it.
                         add_part(sums, parent, part, is_new and not create_graph)
             if not retain and node in useful:
@@ -329,7 +330,7 @@ def grad(
 def listed(tensors: Any) -> list[Any]:
     if isinstance(tensors, TensorBase):
         return [tensors]
-    if isinstance(tensors, Iterator):  # as model.parameters()
+    if isinstance(tensors, (Iterator, ValuesView)):  # as model.parameters(), or of a dict
         tensors = [*tensors]
     is_sequence = isinstance(tensors, (list, tuple))
     if not is_sequence or not all(isinstance(t, TensorBase) for t in tensors):

@@ -1,8 +1,8 @@
 """Modules: layers, losses, attention, the encoder and the decoder. In the order of reading:
 
+init.py         starting values
 module.py       Module, Parameter: how a module finds its parameters, and is saved
 containers.py   ModuleList, ModuleDict, Sequential
-init.py         starting values
 layers.py       Linear, LayerNorm, RMSNorm, Dropout, Embedding
 functions.py    activations and losses of `functional` as modules
 position.py     positions: added to the inputs, learned, or rotary

@@ -209,7 +209,9 @@ def state_of(model: Module) -> list[Any]:
 
 def common_length(old: np.ndarray, new: np.ndarray) -> int:
     """How many first ids (B, T) of all samples are equal in both; one of the new ones is left."""
-    length = min(old.shape[1], new.shape[1] - 1) if len(old) == len(new) else 0
+    if len(old) != len(new):
+        return 0
+    length = min(old.shape[1], new.shape[1] - 1)
     differs = (old[:, :length] != new[:, :length]).any(0)
     return int(differs.argmax()) if differs.any() else length
 

@@ -16,9 +16,10 @@ from ..base import checks
 from ..base.backend import Array, module_of, to_device
 from ..base.checks import DTypeLike
 from ..base.names import UnknownNameError, explain_argument
-from ..errors import CheckpointError, DtypeError, GraphError, ShapeError
+from ..errors import CheckpointError, DtypeError, GraphError, InPlaceError, ShapeError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
+from .init import fill
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -458,16 +459,17 @@ class Module:
                 raise CheckpointError(
                     f"{first} and {name} are one tensor here, and have other numbers in the state"
                 )
-            if value.dtype.kind != tensor.dtype.kind:
+            if tensor.dtype.kind == "f" and value.dtype.kind != "f":
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
             array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")
             arrays.append((tensor, array))
         for tensor, array in arrays:  # nothing can fail any more
-            tensor.data = array
-        return LoadedNames(
-            [name for name in tensors if name not in state],
-            [name for name in state if name not in tensors],
-        )
+            try:  # so that what shows this memory has the values too
+                fill(tensor, array)
+            except InPlaceError:  # it is read-only, or a graph needs it
+                tensor.data = array
+        missing = [name for name in tensors if name not in state]
+        return LoadedNames(missing, [name for name in state if name not in tensors])
 
     def extra_repr(self) -> str:
         """The text in the parentheses of this module's repr."""

@@ -319,7 +319,9 @@ def give_all(tensor: Any, result: Any) -> None:
     views = {member: views_between(first, made) for member, made in members.items()}
     for member in views:
         values = remade(whole, views[member]) if views[member] else result
-        member._data, member._node = values._data, values._node
+        before, member._data, member._node = member._node, values._data, values._node
+        if before is not None and member._node is not None:
+            member._node.grad, member._node.retains_grad = before.grad, before.retains_grad
         member._version, member._view = values._version, values._view
         if member._view is not None:
             member._view.tensor = ref(member)

@@ -72,7 +72,8 @@ class Values(TensorBase):
         write `x.grad = None`. `x.data = array` replaces
         the array by a copy of the new one, and drops a gradient of another shape or dtype;
         numbers of Python take the dtype that the tensor has.
-        Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
+        Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice;
+        and `x.data = y.data` shares the memory of y, where here it copies.
         Here `x.data[0] = 1` and `x.data -= y` end in an InPlaceError that says what to write.
         """
         if type(self._data) is not np.ndarray:

@@ -140,8 +140,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     In tinyattn: write (F.normalize(x) * F.normalize(y)).sum(-1)
     """
-    normalize = _functional.normalize
-    return (normalize(x1, dim=dim, eps=eps) * normalize(x2, dim=dim, eps=eps)).sum(dim)
+    shape = (x1 == x2).shape  # each has its length in this shape
+    x1, x2 = (_functional.normalize(x.expand(shape), dim=dim, eps=eps) for x in (x1, x2))
+    return (x1 * x2).sum(dim)
 
 
 def gumbel_softmax(
@@ -176,9 +177,7 @@ def batch_norm(
     mean, var = running_mean, running_var
     if training:
         if n < 2:
-            raise ValueError(
-                f"batch_norm needs two numbers per channel in training, x {input.shape}"
-            )
+            raise ValueError(f"batch_norm needs two numbers per channel to train, x {input.shape}")
         mean, var = input.mean(dims), input.var(dims, correction=0)
         with no_grad():
             for running, new in ((running_mean, mean), (running_var, var * n / (n - 1))):
