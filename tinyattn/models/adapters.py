@@ -15,7 +15,7 @@ from ..base.checks import check_number, check_shapes, check_size, check_type, ch
 from ..engine.autograd import wrap
 from ..errors import CheckpointError
 from ..interop import get, put
-from ..nn.lora import ADAPTED
+from ..nn.lora import AdaptedLinear
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, check_array, load_tensors
@@ -93,7 +93,7 @@ class Published(nn.Module):
         linears = {place: own.linears.get(place) or get(self, place) for place in corrections}
         with naming(Path(folder)):
             for place, linear in linears.items():
-                check_type(f"{place} must be a Linear, which LoRA adapts", linear, ADAPTED)
+                check_type(f"{place} must be a Linear, which LoRA adapts", linear, AdaptedLinear)
         self.set_adapter(None)
         self.requires_grad_(False)
         own.linears |= linears
