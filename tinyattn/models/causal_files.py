@@ -47,11 +47,10 @@ head_dim                 attention.key_length              -
 head_dim                 attention.value_length            -
 attention_dropout        -                                 attn_pdrop
 """
-FROM_GGUF, FROM_GPT2 = (
-    {line.split()[column]: line.split()[0] for line in SETTINGS.strip().splitlines()}
-    for column in (GGUF, GPT2)
-)
-SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]  # integers above 0
+ROWS = [line.split() for line in SETTINGS.strip().splitlines()]
+FROM_GGUF = {row[GGUF]: row[0] for row in ROWS if row[GGUF] != "-"}
+FROM_GPT2 = {row[GPT2]: row[0] for row in ROWS if row[GPT2] != "-"}
+SIZES = [row[0] for row in ROWS[:7]]  # integers above 0
 # Read here, by the families that have them.
 READ = """
 attention_bias layer_types max_window_layers mlp_bias model_type no_rope_layer_interval
@@ -346,7 +345,7 @@ def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under the names of its architecture."""
     is_gpt2 = config["model_type"] == "gpt2"
-    names = {ours: theirs for theirs, ours in FROM_GPT2.items() if is_gpt2 and theirs != "-"}
+    names = {ours: theirs for theirs, ours in FROM_GPT2.items()} if is_gpt2 else {}
     # null, where nothing is said, because transformers has other values for some families then.
     window = () if is_gpt2 else ("sliding_window",)
     config = dict.fromkeys((*window, "pad_token_id", "bos_token_id", "eos_token_id")) | config

@@ -67,7 +67,6 @@ feed_forward.w_1 ID  intermediate.dense          ffn.lin1
 feed_forward.w_2 DI  output.dense                ffn.lin2
 sublayer.1.norm  D   output.LayerNorm            output_layer_norm
 """
-TABLES = {True: (ENCODER_ENDS, ENCODER_PARTS), False: (ENDS, PARTS)}
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of the files that hold the tensors, if there are several
@@ -153,7 +152,7 @@ def matrices_of(
         # has six tensors at least: those of GPT-2, whose queries, keys and values are one.
         layers = min(layers, most // 6 + 1)
     is_encoder = column in (BERT, DISTILBERT)
-    ends, parts = TABLES[is_encoder]
+    ends, parts = (ENCODER_ENDS, ENCODER_PARTS) if is_encoder else (ENDS, PARTS)
     blocks = [("", "", ends)]
     for i in range(layers):
         blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), parts))
