@@ -50,7 +50,8 @@ TRANSFORMER: dict[str, tuple[Any, ...]] = {
     **{f"{part}_{end}": ({},) for part in ("model", "config") for end in ("args", "kwargs")},
     **{name: ({},) for name in ("tokenizer_args", "processor_kwargs")},
 }
-VECTOR = ("sentence_embedding", None)
+# What the modules after Pooling read and write.
+VECTORS = dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding", None))
 
 
 class Dense(nn.Module):
@@ -158,22 +159,15 @@ def check_places(folder: Path) -> None:
     path = folder / "config.json"
     settings = settings_in(path)
     with naming(path):
-        names = {"module_input_name", "module_output_name"} & set(settings)
-        check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
+        check_known({name: x for name, x in settings.items() if name in VECTORS}, VECTORS)
 
 
 def read_dense(folder: Path, width: int) -> Dense:
     path = folder / "config.json"
     settings = read_json(path)
     with naming(path):
-        check_known(
-            settings,
-            {
-                **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), ()),
-                **dict.fromkeys(("module_input_name", "module_output_name"), VECTOR),
-                "use_residual": (False,),
-            },
-        )
+        own = dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), ())
+        check_known(settings, {**own, **VECTORS, "use_residual": (False,)})
         if check_size("in_features", settings.get("in_features")) != width:
             raise ValueError(f"in_features must be {width} here, got {settings['in_features']}")
         n_out = check_size("out_features", settings.get("out_features"))
@@ -268,20 +262,16 @@ def read_tokenizer(
 
 def write_modules(folder: Path, model: Any) -> None:
     """The settings of a SentenceEncoder, under names that versions 2 to 6 read."""
-    parts = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    parts += [
-        (type(part).__name__, f"{i}_{type(part).__name__}") for i, part in enumerate(model.head, 2)
+    kinds = ["Transformer", "Pooling", *(type(part).__name__ for part in model.head)]
+    paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds[1:], 1))]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (kind, path) in enumerate(parts)
-        ],
-    )
+    write_json(folder / "modules.json", modules)
     width = model.encoder.config["hidden_size"]
-    for part, (kind, path) in zip(model.head, parts[2:], strict=True):
-        if kind == "Normalize":
+    for part, path in zip(model.head, paths[2:], strict=True):
+        if isinstance(part, Normalize):
             (folder / path).mkdir(exist_ok=True)
             continue
         group = "linear" if isinstance(part.activation, nn.Identity) else "activation"
@@ -293,7 +283,7 @@ def write_modules(folder: Path, model: Any) -> None:
         }
         write_json(folder / path / "config.json", settings)
         save(part.state_dict(), folder / path / WEIGHTS)
-    write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
+    write_json(folder / paths[1] / "config.json", pooling_settings(model, width))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])
     first = (normalizers(json.loads(content)) if content else [])[:1]
