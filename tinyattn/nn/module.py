@@ -223,7 +223,7 @@ class Module:
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
-            self._name_buffers(self._buffer_names - {name})
+            self.__dict__["_buffer_names"] = self._buffer_names - {name}
         elif value is not None:
             self._check_replacement(name, value)
         object.__setattr__(self, name, value)
@@ -246,7 +246,7 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self._name_buffers(self._buffer_names - {name})
+        self.__dict__["_buffer_names"] = self._buffer_names - {name}
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is moved and saved with the module but not learned.
@@ -261,12 +261,9 @@ class Module:
         if name not in self._buffer_names and hasattr(self, name):
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)
-        self._name_buffers(self._buffer_names | {name})
+        self.__dict__["_buffer_names"] = self._buffer_names | {name}
         kept = self._not_saved - {name} if persistent else self._not_saved | {name}
-        object.__setattr__(self, "_not_saved", kept)
-
-    def _name_buffers(self, names: frozenset[str]) -> None:
-        object.__setattr__(self, "_buffer_names", names)
+        self.__dict__["_not_saved"] = kept
 
     # Modules and parameters inside
 
