@@ -19,7 +19,7 @@ from ..nn.lora import AdaptedLinear
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, check_array, load_tensors
-from .settings import check_kind, is_inert, naming, read_json, write_json
+from .settings import check_kind, is_inert, naming, read_json, settings_of, write_json
 
 CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -196,11 +196,9 @@ Correction = tuple[nn.Parameter, np.ndarray, float, float]  # A, B, scale, dropo
 
 def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict[str, Correction]:
     """The corrections of a folder by our places, after all checks."""
-    path = Path(folder, CONFIG)
-    config = read_json(path)
-    with naming(path):
+    with settings_of(Path(folder, CONFIG), read_json) as config:
         check_config(config)
-    path = path.with_name(ADAPTER)
+    path = Path(folder, ADAPTER)
     if not path.is_file():
         raise FileNotFoundError(
             f"{folder} has no {ADAPTER}: write the adapter anew with PEFT's save_pretrained"

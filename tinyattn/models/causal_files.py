@@ -16,7 +16,7 @@ from .. import nn
 from ..base.checks import check_choice, check_heads, check_number, check_size, is_integer
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
-from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_in
+from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_of
 from .tokenizer_files import OPTIONS, SPECIAL, TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
@@ -201,9 +201,7 @@ def stops_of(config: dict[str, Any]) -> list[int]:
 
 def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config with the end ids of generation_config.json too."""
-    path = folder / "generation_config.json"
-    settings = settings_in(path)
-    with naming(path):
+    with settings_of(folder / "generation_config.json") as settings:
         ends = stops_of(settings)
     ids = dict.fromkeys([*ends, *stops_of(config)])
     return config | {"eos_token_id": list(ids)} if ends else config

@@ -20,7 +20,7 @@ from ..base.checks import check_names, check_shapes, describe
 from ..errors import CheckpointError
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load
-from .settings import check_kind, naming, read_json
+from .settings import check_kind, naming, read_json, settings_of
 
 Filled = TypeVar("Filled", bound=nn.Module)
 LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
@@ -264,9 +264,7 @@ def read_folder(
     folder: str | os.PathLike[str], checked: Callable[[Any], Any], sha256: str | None
 ) -> tuple[dict[str, Any], Path]:
     """The config of a folder as `checked` gives it, and the file of weights."""
-    path = checked_folder(folder) / "config.json"
-    config = read_json(path)
-    with naming(path):
+    with settings_of(checked_folder(folder) / "config.json", read_json) as config:
         config = checked(config)
     path = weights_of(Path(folder))
     if path.name == INDEX and sha256 is not None:
