@@ -15,11 +15,11 @@ from ..base.checks import check_number, check_shapes, check_size, check_type, ch
 from ..engine.autograd import wrap
 from ..errors import CheckpointError
 from ..interop import get, put
-from ..nn.lora import ADAPTED
+from ..nn.lora import AdaptedLinear
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, check_array, load_tensors
-from .settings import check_kind, is_inert, naming, read_json, write_json
+from .settings import check_kind, is_inert, naming, read_json, settings_of, write_json
 
 CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -93,7 +93,7 @@ class Published(nn.Module):
         linears = {place: own.linears.get(place) or get(self, place) for place in corrections}
         with naming(Path(folder)):
             for place, linear in linears.items():
-                check_type(f"{place} must be a Linear, which LoRA adapts", linear, ADAPTED)
+                check_type(f"{place} must be a Linear, which LoRA adapts", linear, AdaptedLinear)
         self.set_adapter(None)
         self.requires_grad_(False)
         own.linears |= linears
@@ -196,11 +196,9 @@ Correction = tuple[nn.Parameter, np.ndarray, float, float]  # A, B, scale, dropo
 
 def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict[str, Correction]:
     """The corrections of a folder by our places, after all checks."""
-    path = Path(folder, CONFIG)
-    config = read_json(path)
-    with naming(path):
+    with settings_of(Path(folder, CONFIG), read_json) as config:
         check_config(config)
-    path = path.with_name(ADAPTER)
+    path = Path(folder, ADAPTER)
     if not path.is_file():
         raise FileNotFoundError(
             f"{folder} has no {ADAPTER}: write the adapter anew with PEFT's save_pretrained"

@@ -16,7 +16,7 @@ from .. import nn
 from ..base.checks import check_choice, check_heads, check_number, check_size, is_integer
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
-from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_in
+from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_of
 from .tokenizer_files import OPTIONS, SPECIAL, TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
@@ -47,11 +47,10 @@ head_dim                 attention.key_length              -
 head_dim                 attention.value_length            -
 attention_dropout        -                                 attn_pdrop
 """
-FROM_GGUF, FROM_GPT2 = (
-    {line.split()[column]: line.split()[0] for line in SETTINGS.strip().splitlines()}
-    for column in (GGUF, GPT2)
-)
-SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]  # integers above 0
+ROWS = [line.split() for line in SETTINGS.strip().splitlines()]
+FROM_GGUF = {row[GGUF]: row[0] for row in ROWS if row[GGUF] != "-"}
+FROM_GPT2 = {row[GPT2]: row[0] for row in ROWS if row[GPT2] != "-"}
+SIZES = [row[0] for row in ROWS[:7]]  # integers above 0
 # Read here, by the families that have them.
 READ = """
 attention_bias layer_types max_window_layers mlp_bias model_type no_rope_layer_interval
@@ -202,9 +201,7 @@ def stops_of(config: dict[str, Any]) -> list[int]:
 
 def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config with the end ids of generation_config.json too."""
-    path = folder / "generation_config.json"
-    settings = settings_in(path)
-    with naming(path):
+    with settings_of(folder / "generation_config.json") as settings:
         ends = stops_of(settings)
     ids = dict.fromkeys([*ends, *stops_of(config)])
     return config | {"eos_token_id": list(ids)} if ends else config
@@ -346,7 +343,7 @@ def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under the names of its architecture."""
     is_gpt2 = config["model_type"] == "gpt2"
-    names = {ours: theirs for theirs, ours in FROM_GPT2.items() if is_gpt2 and theirs != "-"}
+    names = {ours: theirs for theirs, ours in FROM_GPT2.items()} if is_gpt2 else {}
     # null, where nothing is said, because transformers has other values for some families then.
     window = () if is_gpt2 else ("sliding_window",)
     config = dict.fromkeys((*window, "pad_token_id", "bos_token_id", "eos_token_id")) | config

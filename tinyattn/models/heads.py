@@ -12,16 +12,8 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size
 from ..tensors.tensor import Tensor
+from . import bert
 from .adapters import Published
-from .bert import (
-    ACTIVATIONS,
-    BertEncoder,
-    checked_config,
-    encoder_parts,
-    published_config,
-    published_names,
-    put_in_column_order,
-)
 from .published import Part, check_tied, filled, load_tensors, read_folder
 from .settings import check_kind, naming
 
@@ -52,7 +44,7 @@ class EncoderWithHead(Published):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
-        self.encoder = BertEncoder(config)
+        self.encoder = bert.BertEncoder(config)
         self.config = self.encoder.config
 
     @classmethod
@@ -81,7 +73,7 @@ class EncoderWithHead(Published):
         """The tensors of a file; see `parts_of`. prefix: what stands before the encoder's names."""
         inner = {
             prefix + key: Part({f"encoder.{name}": shape for name, shape in part.ours.items()})
-            for key, part in encoder_parts(config, most).items()
+            for key, part in bert.encoder_parts(config, most).items()
         }
         return inner | cls.head_parts(config)
 
@@ -95,9 +87,9 @@ class EncoderWithHead(Published):
 
         See `BertEncoder.from_pretrained`, which has the same arguments and errors.
         """
-        config, path = read_folder(folder, checked_config, sha256)
+        config, path = read_folder(folder, bert.checked_config, sha256)
         state = load_tensors(path)
-        encoder = published_names(state, str(path))
+        encoder = bert.published_names(state, str(path))
         with naming(path.with_name("config.json")):
             head = {key: state[key] for key in cls.head_parts(config) if key in state}
         for own in DECODERS if is_tied(config) else ():
@@ -105,12 +97,12 @@ class EncoderWithHead(Published):
         parts, tensors = cls.parts_in(config, len(encoder)), encoder | head
         for names in (state, encoder, head):
             names.clear()  # what is read becomes free
-        prepare = lambda model: put_in_column_order(model.encoder)  # noqa: E731
+        prepare = lambda model: bert.put_in_column_order(model.encoder)  # noqa: E731
         return filled(partial(cls, config), prepare, parts, tensors, path)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers opens."""
-        self.write(folder, published_config(self.config))
+        self.write(folder, bert.published_config(self.config))
 
 
 def is_tied(config: dict[str, Any]) -> bool:
@@ -138,7 +130,7 @@ class MaskedLM(EncoderWithHead):
         config = self.config
         width, eps = config["hidden_size"], config.get("layer_norm_eps", 1e-12)
         is_roberta = "roberta" in config["model_type"]
-        activation = "gelu" if is_roberta else ACTIVATIONS[config["hidden_act"]]
+        activation = "gelu" if is_roberta else bert.ACTIVATIONS[config["hidden_act"]]
         self.dense = nn.Linear(width, width)
         self.activation = nn.ReLU() if activation == "relu" else nn.GELU(GELUS[activation])
         self.norm = nn.LayerNorm(width, eps=eps)

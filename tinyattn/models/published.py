@@ -20,7 +20,7 @@ from ..base.checks import check_names, check_shapes, describe
 from ..errors import CheckpointError
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load
-from .settings import check_kind, naming, read_json
+from .settings import check_kind, naming, read_json, settings_of
 
 Filled = TypeVar("Filled", bound=nn.Module)
 LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
@@ -67,7 +67,6 @@ feed_forward.w_1 ID  intermediate.dense          ffn.lin1
 feed_forward.w_2 DI  output.dense                ffn.lin2
 sublayer.1.norm  D   output.LayerNorm            output_layer_norm
 """
-TABLES = {True: (ENCODER_ENDS, ENCODER_PARTS), False: (ENDS, PARTS)}
 ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of the files that hold the tensors, if there are several
@@ -153,7 +152,7 @@ def matrices_of(
         # has six tensors at least: those of GPT-2, whose queries, keys and values are one.
         layers = min(layers, most // 6 + 1)
     is_encoder = column in (BERT, DISTILBERT)
-    ends, parts = TABLES[is_encoder]
+    ends, parts = (ENCODER_ENDS, ENCODER_PARTS) if is_encoder else (ENDS, PARTS)
     blocks = [("", "", ends)]
     for i in range(layers):
         blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), parts))
@@ -265,9 +264,7 @@ def read_folder(
     folder: str | os.PathLike[str], checked: Callable[[Any], Any], sha256: str | None
 ) -> tuple[dict[str, Any], Path]:
     """The config of a folder as `checked` gives it, and the file of weights."""
-    path = checked_folder(folder) / "config.json"
-    config = read_json(path)
-    with naming(path):
+    with settings_of(checked_folder(folder) / "config.json", read_json) as config:
         config = checked(config)
     path = weights_of(Path(folder))
     if path.name == INDEX and sha256 is not None:

@@ -17,7 +17,7 @@ from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
-from .settings import check_kind, check_known, is_there, naming, read_json, settings_in, write_json
+from .settings import check_kind, check_known, is_there, naming, read_json, settings_of, write_json
 from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -50,7 +50,8 @@ TRANSFORMER: dict[str, tuple[Any, ...]] = {
     **{f"{part}_{end}": ({},) for part in ("model", "config") for end in ("args", "kwargs")},
     **{name: ({},) for name in ("tokenizer_args", "processor_kwargs")},
 }
-VECTOR = ("sentence_embedding", None)
+# What the modules after Pooling read and write.
+VECTORS = dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding", None))
 
 
 class Dense(nn.Module):
@@ -114,9 +115,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
 
 def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
     """(the poolings, include_prompt)"""
-    path = folder / "config.json"
-    settings = settings_in(path)
-    with naming(path):
+    with settings_of(folder / "config.json") as settings:
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
         known = dict.fromkeys((*names, "include_prompt", *POOLINGS), ())
         # Poolings that are not here have a flag too.
@@ -155,25 +154,14 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
 
 def check_places(folder: Path) -> None:
     """A Normalize divides the points, and no vectors of tokens."""
-    path = folder / "config.json"
-    settings = settings_in(path)
-    with naming(path):
-        names = {"module_input_name", "module_output_name"} & set(settings)
-        check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
+    with settings_of(folder / "config.json") as settings:
+        check_known({name: x for name, x in settings.items() if name in VECTORS}, VECTORS)
 
 
 def read_dense(folder: Path, width: int) -> Dense:
-    path = folder / "config.json"
-    settings = read_json(path)
-    with naming(path):
-        check_known(
-            settings,
-            {
-                **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), ()),
-                **dict.fromkeys(("module_input_name", "module_output_name"), VECTOR),
-                "use_residual": (False,),
-            },
-        )
+    with settings_of(folder / "config.json", read_json) as settings:
+        own = dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), ())
+        check_known(settings, {**own, **VECTORS, "use_residual": (False,)})
         if check_size("in_features", settings.get("in_features")) != width:
             raise ValueError(f"in_features must be {width} here, got {settings['in_features']}")
         n_out = check_size("out_features", settings.get("out_features"))
@@ -194,9 +182,7 @@ def read_dense(folder: Path, width: int) -> Dense:
 
 def read_model_settings(folder: Path) -> dict[str, Any]:
     """prompts, default_prompt_name, similarity_fn_name and truncate_dim."""
-    path = folder / MODEL
-    settings = settings_in(path)
-    with naming(path):
+    with settings_of(folder / MODEL) as settings:
         check_known(settings, MODEL_SETTINGS)
         return checked_settings(settings)
 
@@ -239,24 +225,20 @@ def read_tokenizer(
     path = folder / LENGTHS
     if not is_there(path):  # old versions name the file after the kind of the model
         path = next(iter(sorted(folder.glob("sentence_*_config.json"))), path)
-    settings = settings_in(path)
-    with naming(path):
+    with settings_of(path) as settings:
         check_known(settings, TRANSFORMER)
         lower = check_kind("do_lower_case", settings.get("do_lower_case", False), bool)
         length = settings.get("max_seq_length")
         if length is not None:
             check_size("max_seq_length", length, 2)
-    file = folder / TOKENIZER[1]
-    config = settings_in(file)
     if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
-        with naming(folder / TOKENIZER[2]):
-            checked_config(read_json(folder / TOKENIZER[2]))
-    # As in transformers, config.json says the class if tokenizer_config.json does not.
-    config = {"tokenizer_class": model.get("tokenizer_class")} | config
-    words = read_json(folder / TOKENIZER[0])
-    with naming(folder / TOKENIZER[0]):
+        with settings_of(folder / TOKENIZER[2], read_json) as special:
+            checked_config(special)
+    with settings_of(folder / TOKENIZER[0], read_json) as words:
         check_kind("model", words.get("model"), dict)
-    with naming(file):
+    with settings_of(folder / TOKENIZER[1]) as config:
+        # As in transformers, config.json says the class if tokenizer_config.json does not.
+        config = {"tokenizer_class": model.get("tokenizer_class")} | config
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
             if isinstance(most, float) and most.is_integer():
@@ -268,20 +250,16 @@ def read_tokenizer(
 
 def write_modules(folder: Path, model: Any) -> None:
     """The settings of a SentenceEncoder, under names that versions 2 to 6 read."""
-    parts = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    parts += [
-        (type(part).__name__, f"{i}_{type(part).__name__}") for i, part in enumerate(model.head, 2)
+    kinds = ["Transformer", "Pooling", *(type(part).__name__ for part in model.head)]
+    paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds[1:], 1))]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (kind, path) in enumerate(parts)
-        ],
-    )
+    write_json(folder / "modules.json", modules)
     width = model.encoder.config["hidden_size"]
-    for part, (kind, path) in zip(model.head, parts[2:], strict=True):
-        if kind == "Normalize":
+    for part, path in zip(model.head, paths[2:], strict=True):
+        if isinstance(part, Normalize):
             (folder / path).mkdir(exist_ok=True)
             continue
         group = "linear" if isinstance(part.activation, nn.Identity) else "activation"
@@ -293,7 +271,7 @@ def write_modules(folder: Path, model: Any) -> None:
         }
         write_json(folder / path / "config.json", settings)
         save(part.state_dict(), folder / path / WEIGHTS)
-    write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
+    write_json(folder / paths[1] / "config.json", pooling_settings(model, width))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
     content = model.files.get(TOKENIZER[0])
     first = (normalizers(json.loads(content)) if content else [])[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,17 @@ def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, and make its folder if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, [json.dumps(value, indent=2).encode()])
+
+
+@contextmanager
+def settings_of(path: Path, read: Callable[[Path], Any] = settings_in) -> Iterator[dict[str, Any]]:
+    """The settings of a JSON file for the checks in a with-block, whose errors name the file too.
+
+    read: read_json, if the file has to be there.
+    """
+    settings = read(path)
+    with naming(path):
+        yield settings
 
 
 @contextmanager

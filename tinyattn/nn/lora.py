@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator
+from types import UnionType
 from typing import Any
 
 from .. import functional as F
@@ -16,7 +17,6 @@ from .layers import Dropout, Linear, new_parameter
 from .module import Module, Parameter
 
 AdaptedLinear = Linear | Int8Linear
-ADAPTED = (Linear, Int8Linear)
 
 
 class LoRA(Module):
@@ -48,7 +48,7 @@ class LoRA(Module):
         self, linear: AdaptedLinear, rank: int = 8, scale: float = 1.0, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        check_type("LoRA adapts an nn.Linear", linear, ADAPTED)
+        check_type("LoRA adapts an nn.Linear", linear, AdaptedLinear)
         outputs, inputs = linear.out_features, linear.in_features
         numbers = linear.scale if isinstance(linear, Int8Linear) else linear.weight
         options = numbers.dtype, numbers.device
@@ -117,7 +117,7 @@ class LoRA(Module):
         """
         check_type('names are attributes, such as ("W_q", "W_v")', names, Collection)
         names = [names] if isinstance(names, str) else list(names)
-        places = places_of(model, ADAPTED)
+        places = places_of(model, AdaptedLinear)
         wanted = {id(linear) for _, name, linear in places if name in names}
         wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
         if not wanted:
@@ -149,9 +149,7 @@ class LoRA(Module):
         return f"rank={self.A.shape[0]}, scale={self.scale}"
 
 
-def places_of(
-    model: Module, kind: type[Module] | tuple[type[Module], ...]
-) -> list[tuple[Module, str, Any]]:
+def places_of(model: Module, kind: type[Module] | UnionType) -> list[tuple[Module, str, Any]]:
     """(parent, name, module) of each place of a module of this kind, but not in another LoRA."""
     check_type("a LoRA is put into a module", model, Module)
     parents = [parent for parent in model.modules() if not isinstance(parent, LoRA)]

@@ -260,11 +260,11 @@ class Module:
         if name not in self._buffer_names and hasattr(self, name):
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)
-        object.__setattr__(self, "_buffer_names", {**self._buffer_names, name: persistent})
+        self.__dict__["_buffer_names"] = {**self._buffer_names, name: persistent}
 
     def _forget_buffer(self, name: str) -> None:
         kept = {n: is_saved for n, is_saved in self._buffer_names.items() if n != name}
-        object.__setattr__(self, "_buffer_names", kept)
+        self.__dict__["_buffer_names"] = kept
 
     # Modules and parameters inside
 

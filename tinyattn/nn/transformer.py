@@ -167,12 +167,9 @@ class EncoderLayer(Module):
             )
         attention_cache = None if cache is None else layer_cache_of(cache).self_attn
         options = attention_options(mask, valid_lens, is_causal, attention_cache, positions)
-
-        def attend(y: Tensor) -> Tensor:
-            return self.self_attn(y, y, y, **options)
-
         first, second = self.sublayer
-        return second(first(x, attend), self.feed_forward)
+        x = first(x, lambda y: self.self_attn(y, y, y, **options))
+        return second(x, self.feed_forward)
 
 
 ANY_PART = "; any module can be the self_attn or feed_forward of one"

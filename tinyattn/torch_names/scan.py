@@ -51,14 +51,14 @@ OWNERS: tuple[Any, ...] = (Tensor, Module, Optimizer, LRScheduler)
 # those that a hint is about.
 METHODS = """
     absolute acos acosh addbmm addmv addr aminmax as_strided asin asinh atan atan2 atanh bitwise_and
-    bitwise_not bitwise_or bitwise_xor broadcast_to cosh cross cummax cummin det diag_embed digamma
-    dist element_size erfc erfinv exp2 fix fliplr flipud fmax fmin fmod frac ger greater_equal histc
+    bitwise_not bitwise_or bitwise_xor cosh cross cummax cummin det diag_embed digamma dist
+    element_size erfc erfinv exp2 fix fliplr flipud fmax fmin fmod frac ger greater_equal histc
     hypot inverse is_complex is_nonzero kron kthvalue less less_equal lgamma logaddexp logcumsumexp
     logdet logical_xor logit masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum
     ndimension negative new not_equal prelu quantile register_backward_hook
     register_forward_pre_hook register_full_backward_hook renorm rot90 scatter_reduce sgn
     share_memory sinh slogdet stft storage storage_offset subtract svd swapdims take_along_dim tan
-    tensor_split to_dense to_empty to_sparse type_as unique_consecutive vdot xlogy
+    tensor_split to_dense to_empty to_sparse unique_consecutive vdot xlogy
 """.split()  # noqa: SIM905
 METHODS += [n[7:] for n in absent() if n.startswith("Tensor.")]
 # What programs do without here, by the beginning of a name, and what to write or to delete.

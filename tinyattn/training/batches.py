@@ -184,9 +184,7 @@ class DataLoader(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         length, collate_fn = self.length(), self.collate_fn
-        order = np.arange(length)
-        if self.shuffle:
-            order = random.generator().permutation(length)
+        order = random.generator().permutation(length) if self.shuffle else np.arange(length)
         for i in range(len(self)):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
             if not isinstance(self.data, tuple):

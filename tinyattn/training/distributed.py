@@ -342,9 +342,9 @@ class DistributedDataParallel:
         weight = check_number("weight", weight, 0)
         if weight:
             check_type("loss must be a Tensor", loss, Tensor, "; None goes with weight 0")
-        if weight and world().size == 1:
-            return loss.backward()
-        if weight:  # what is wrong with a loss is told before other ranks wait for its gradients
+            if world().size == 1:
+                return loss.backward()
+            # What is wrong with a loss is told before other ranks wait for its gradients.
             starting_gradient(loss, None, False)
             root_of(loss)
         call = f"step {self.steps} of backward of model {self.number}"

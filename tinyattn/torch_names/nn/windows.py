@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ... import functional as F
 from ...base.checks import check_size
@@ -63,12 +64,9 @@ def windows(x: Tensor, size: Sequence[int], stride: Sequence[int], dilation: Seq
         pairs = [n for pair in zip(count, size, strict=True) for n in pair]
         order = (*range(2, 2 + 2 * dims, 2), *range(3, 3 + 2 * dims, 2))
         return x.reshape(*x.shape[:2], *pairs).permute(0, 1, *order)
-    places: Any = 0  # of each element in the row of all elements of a channel: (*O, *K)
-    for i, n in enumerate(shape):
-        inside = np.arange(count[i])[:, None] * stride[i] + np.arange(size[i]) * dilation[i]
-        ones = [1] * 2 * dims
-        ones[i], ones[dims + i] = inside.shape
-        places = places * n + inside.reshape(ones)
+    # Of each element in the row of all elements of a channel: (*O, *K).
+    places = sliding_window_view(np.arange(math.prod(shape)).reshape(shape), reach)
+    places = places[tuple(slice(None, None, step) for step in (*stride, *dilation))]
     return x.flatten(2)[:, :, places.reshape(-1)].reshape(*x.shape[:2], *places.shape)
 
 
