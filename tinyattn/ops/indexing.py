@@ -27,8 +27,8 @@ from .shapes import pieces, reshape
 def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
     x, index = numbers_first(x, index)
-    ids, dim = numbers_along(index) if isinstance(index, tuple) else (None, 0)
-    if ids is not None and type(x) is np.ndarray:
+    if isinstance(index, tuple) and type(x) is np.ndarray and (along := numbers_along(index)):
+        ids, dim = along
         return x.take(ids.astype(np.int64, copy=False), axis=dim)
     part = x[index_for(x, index)]
     if isinstance(part, np.generic):  # a copy; NumPy gives a view if ... stands behind the index
@@ -100,8 +100,9 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
         part, index = numbers_first(out, index)
         part[index_for(part, index)] = x
         return out
-    ids, dim = numbers_along(index)
-    if ids is not None and x.dtype.kind == "f" and x.size and len(target) > 1:
+    along = numbers_along(index)
+    if along and x.dtype.kind == "f" and x.size and len(target) > 1:
+        ids, dim = along
         ids = backend.to_device(counted_from_0(ids, target[dim]), backend.device_of(x)).reshape(-1)
         rows = x.reshape(*target[:dim], ids.size, *target[dim + 1 :]).swapaxes(0, dim)
         table = add_rows(rows.reshape(ids.size, -1), ids, target[dim], None)
@@ -141,14 +142,14 @@ def counted_from_0(index: Array, size: int) -> Array:
     return index.astype(np.int64) % size
 
 
-def numbers_along(index: Any) -> tuple[Array | None, int]:
+def numbers_along(index: Any) -> tuple[Array, int] | None:
     """Row numbers and their dimension: of x[rows], and of x[:, :, rows], where a list of numbers
-    stands behind whole dimensions; None and 0 for another index."""
+    stands behind whole dimensions; None for another index."""
     *before, last = index if isinstance(index, tuple) and index else (index,)
     if not is_integer_array(last) or (before and last.ndim > 1):
-        return None, 0
+        return None
     are_whole = all(isinstance(part, slice) and part == slice(None) for part in before)
-    return (last, len(before)) if are_whole else (None, 0)
+    return (last, len(before)) if are_whole else None
 
 
 @putitem.vjp("x")

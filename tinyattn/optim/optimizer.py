@@ -229,7 +229,7 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
-        if self.slots and not self.state:  # a program may have emptied it, to begin anew
+        if self.slots and not self.state and any(self.steps):  # emptied by a program, to begin anew
             self.steps = [0] * len(self.steps)
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:

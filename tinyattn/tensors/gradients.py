@@ -84,10 +84,9 @@ class Gradients(Values):
         keeps its values.
         """
         node = self._node or self._frozen_leaf()
-        grad = None if node is None else node.grad
-        if grad is None and self.grad_fn and not self.grad_fn.retains_grad:
-            warnings.warn(NO_GRAD.format(self.grad_fn.name), stacklevel=2)
-        return grad
+        if isinstance(node, Node) and node.grad is None and not node.retains_grad:
+            warnings.warn(NO_GRAD.format(node.name), stacklevel=2)
+        return None if node is None else node.grad
 
     @grad.setter
     def grad(self, value: Values | None) -> None:
