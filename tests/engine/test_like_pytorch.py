@@ -259,6 +259,8 @@ def test_attention_of_width_0_is_the_mean_of_the_visible_values():
 
 def test_numbers_are_formatted():
     assert f"{ta.tensor(1.23456):.3f}" == "1.235"
+    for value in (2.5, 3, True):  # a number, as in PyTorch; print and repr say "tensor"
+        assert f"{ta.tensor(value)} {ta.tensor([value])}" == f"{value} {ta.tensor([value])!r}"
     assert f"{ta.tensor([7]):>4d}" == "   7"
     assert f"{ta.tensor([1, 2])}" == "tensor([1, 2])"
     with pytest.raises(ShapeError, match="one element"):

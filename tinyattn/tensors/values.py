@@ -163,8 +163,9 @@ class Values(TensorBase):
         return f"tensor({text}{''.join(notes)})"
 
     def __format__(self, spec: str) -> str:
-        """The only element in a format, as in `f"{loss:.3f}"`; without a format, `repr`."""
-        return format(self.item(), spec) if spec else repr(self)
+        """The only element in a format, as in `f"{loss:.3f}"`; without a format, `repr`, or of a
+        tensor without dimensions its number, as in PyTorch."""
+        return format(self.item(), spec) if spec or not self.ndim else repr(self)
 
     # As numbers of Python
 
