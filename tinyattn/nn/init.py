@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.backend import to_device
 from ..base.checks import as_array, check_choice, check_type, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
@@ -65,7 +64,7 @@ def checked(tensor: Tensor) -> Tensor:
 
 def fill(tensor: Tensor, values: np.ndarray | float) -> Tensor:
     """Write the values into the memory of `tensor`, in its dtype and on its device."""
-    array = to_device(as_array(values, tensor.dtype, "cpu"), tensor.device)
+    array = as_array(values, tensor.dtype, tensor.device)
     with no_grad():
         check_writable(tensor)
     tensor._version.begin_change()
