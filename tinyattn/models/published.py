@@ -189,8 +189,8 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def listed_tensors(path: Path) -> dict[str, Tensor]:
-    with naming(path):
-        places = check_kind("weight_map", read_json(path).get("weight_map"), dict)
+    with settings_of(path, read_json) as index:
+        places = check_kind("weight_map", index.get("weight_map"), dict)
         names = {check_kind("a file", name, str) for name in places.values()}
         if any(Path(name).name != name or name == INDEX for name in names):
             raise ValueError(f"the files must lie beside it, got {sorted(names)}")
