@@ -25,10 +25,7 @@ from .settings import check_kind, naming, read_json, settings_of
 Filled = TypeVar("Filled", bound=nn.Module)
 LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
 # What stands before the parts of a layer.
-LAYER = (
-    *("model.layers.{}.", "blk.{}.", "h.{}."),
-    *("encoder.layer.{}.", "transformer.layer.{}."),
-)
+LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.", "encoder.layer.{}.", "transformer.layer.{}.")
 # Ours; the shape, by D width, I inner width, Q and K widths of all queries and keys, H that of a
 # head, V vocabulary, P positions, T types of tokens; theirs.
 ENDS = """
