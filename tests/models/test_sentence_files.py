@@ -6,6 +6,7 @@ test_sentence_transformers.py compares the points with those of sentence-transfo
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 
 import numpy as np
@@ -658,4 +659,16 @@ def test_a_pooling_without_its_file_is_refused(folder):
 def test_a_tokenizer_that_says_nothing_is_refused_under_its_own_name(folder, text, message):
     (folder / "tokenizer.json").write_text(text)
     with pytest.raises(CheckpointError, match=rf"tokenizer\.json:? {message}"):
+        models.SentenceEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["modules.json", "special_tokens_map.json", "model.safetensors.index.json"]
+)
+def test_a_damaged_file_is_named_once(folder, name):
+    if name == "model.safetensors.index.json":  # which is read in the place of one file of weights
+        (folder / "model.safetensors").unlink()
+    (folder / name).write_text("{")
+    message = re.escape(f"{folder / name} is damaged: ")
+    with pytest.raises(CheckpointError, match=f"^{message}"):
         models.SentenceEncoder.from_pretrained(folder)

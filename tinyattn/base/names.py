@@ -51,6 +51,19 @@ class UnknownNameError(AttributeError):
         return self.space if isinstance(self.space, list) else dir(self.space)
 
 
+def offer(module: dict[str, Any], owner: str, names: list[str]) -> None:
+    """Let `dir` and `import *` find these names of a module, and make any other name an
+    UnknownNameError. Type checkers read the imports of the module instead.
+
+    module: its globals().
+    """
+
+    def missing(name: str) -> Any:
+        raise UnknownNameError(owner, name, names)
+
+    module.update(__all__=names, __dir__=lambda: names, __getattr__=missing)
+
+
 class ImportHints:
     """For `from tinyattn import long` it raises the error that says what to write instead.
 

@@ -6,9 +6,7 @@ Each is written once, in the file that its line names, most in `tinyattn/ops`. `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ..base.names import UnknownNameError
+from ..base.names import offer as _offer
 from ..ops.activations import gelu as gelu
 from ..ops.activations import relu as relu
 from ..ops.activations import sigmoid as sigmoid
@@ -41,13 +39,5 @@ from ..ops.softmax import softmax as softmax
 from ..tensors.create import alibi_bias as alibi_bias
 from ..tensors.create import one_hot as one_hot
 
-if not TYPE_CHECKING:  # type checkers read the lines above
-    __all__ = sorted(
-        name for name, value in globals().items() if name[0].islower() and callable(value)
-    )
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> Any:
-        raise UnknownNameError("F", name, __all__)
+_own = [name for name, value in globals().items() if name[0].islower() and callable(value)]
+_offer(globals(), "F", sorted(_own))

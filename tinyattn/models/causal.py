@@ -370,11 +370,9 @@ class CausalLM(Published):
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
     """A layer of the model; `set_layers` says what differs from layer to layer."""
-    width, heads, inner = (
-        config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
-    )
-    kind, head_dim, eps = config["model_type"], config["head_dim"], config["rms_norm_eps"]
-    dropout = config["resid_pdrop"]
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    heads, head_dim = config["num_attention_heads"], config["head_dim"]
+    kind, eps, dropout = config["model_type"], config["rms_norm_eps"], config["resid_pdrop"]
     has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
     attention = nn.MultiHeadAttention(
         *(width,) * 3,

@@ -368,10 +368,7 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
             f"tokenizer.ggml.model must be llama, or gpt2 with pre one of {list(CUTS)}, got "
             f"{[kind, cut]}: give the model another one by model.tokenizer = ..."
         )
-    words, types = (
-        check_kind(f"tokenizer.ggml.{name}", settings.get(f"tokenizer.ggml.{name}"), list)
-        for name in ("tokens", "token_type")
-    )
+    words, types = gguf_list(settings, "tokens"), gguf_list(settings, "token_type")
     package, ids = tokenizers_package(), {word: i for i, word in enumerate(words)}
     if kind == "llama":
         tokenizer = sentencepiece_bpe(package, ids, types, settings)
@@ -391,10 +388,14 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
     return tokenizer
 
 
+def gguf_list(settings: dict[str, Any], name: str) -> list[Any]:
+    """What a tokenizer has for each word, or its merges."""
+    return check_kind(f"tokenizer.ggml.{name}", settings.get(f"tokenizer.ggml.{name}"), list)
+
+
 def bytes_bpe(package: Any, ids: dict[str, int], cut: str, settings: dict[str, Any]) -> Any:
     """BPE of the bytes of a text that is cut into words before."""
-    merges = check_kind("tokenizer.ggml.merges", settings.get("tokenizer.ggml.merges"), list)
-    pairs = [tuple(merge.split(" ")) for merge in merges]
+    pairs = [tuple(merge.split(" ")) for merge in gguf_list(settings, "merges")]
     # Llama 3 takes a word that it has whole, also where its pairs do not lead to it.
     bpe = package.models.BPE(ids, pairs, ignore_merges=cut == "llama-bpe")
     tokenizer, pieces, pattern = package.Tokenizer(bpe), package.pre_tokenizers, CUTS[cut]
@@ -414,7 +415,7 @@ def sentencepiece_bpe(
     package: Any, ids: dict[str, int], types: list[int], settings: dict[str, Any]
 ) -> Any:
     """BPE of letters that joins the pair with the highest score; other letters become bytes."""
-    scores = check_kind("tokenizer.ggml.scores", settings.get("tokenizer.ggml.scores"), list)
+    scores = gguf_list(settings, "scores")
     joined = (word for word, i in ids.items() if types[i] == USUAL)
     pairs = ((word[:n], word[n:]) for word in joined for n in range(1, len(word)))
     known = [(a, b) for a, b in pairs if a in ids and b in ids]

@@ -25,10 +25,7 @@ from .settings import check_kind, naming, read_json, settings_of
 Filled = TypeVar("Filled", bound=nn.Module)
 LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
 # What stands before the parts of a layer.
-LAYER = (
-    *("model.layers.{}.", "blk.{}.", "h.{}."),
-    *("encoder.layer.{}.", "transformer.layer.{}."),
-)
+LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.", "encoder.layer.{}.", "transformer.layer.{}.")
 # Ours; the shape, by D width, I inner width, Q and K widths of all queries and keys, H that of a
 # head, V vocabulary, P positions, T types of tokens; theirs.
 ENDS = """
@@ -189,8 +186,8 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def listed_tensors(path: Path) -> dict[str, Tensor]:
-    with naming(path):
-        places = check_kind("weight_map", read_json(path).get("weight_map"), dict)
+    with settings_of(path, read_json) as index:
+        places = check_kind("weight_map", index.get("weight_map"), dict)
         names = {check_kind("a file", name, str) for name in places.values()}
         if any(Path(name).name != name or name == INDEX for name in names):
             raise ValueError(f"the files must lie beside it, got {sorted(names)}")

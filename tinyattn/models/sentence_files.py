@@ -17,7 +17,7 @@ from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
-from .settings import check_kind, check_known, is_there, naming, read_json, settings_of, write_json
+from .settings import check_kind, check_known, is_there, read_json, settings_of, write_json
 from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -83,8 +83,8 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
         paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
         return [(kind, folder / path) for kind, path in paths.items()]
     modules, names = [], set()
-    with naming(path):
-        for i, entry in enumerate(read_json(path, list)):
+    with settings_of(path, partial(read_json, kind=list)) as entries:
+        for i, entry in enumerate(entries):
             check_kind(f"module {i}", entry, dict)
             name = check_kind(f"name of module {i}", entry.get("name", str(i)), str)
             kind = check_kind(f"type of module {i}", entry.get("type"), str)

@@ -69,7 +69,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def settings_of(path: Path, read: Callable[[Path], Any] = settings_in) -> Iterator[dict[str, Any]]:
+def settings_of(path: Path, read: Callable[[Path], Any] = settings_in) -> Iterator[Any]:
     """The settings of a JSON file for the checks in a with-block, whose errors name the file too.
 
     read: read_json, if the file has to be there.

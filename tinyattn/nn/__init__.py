@@ -13,10 +13,9 @@ lora.py         a low-rank correction of a frozen Linear
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 from .. import functional as functional
-from ..base.names import UnknownNameError
+from ..base.names import offer
 from . import init as init
 from .attention import AdditiveAttention as AdditiveAttention
 from .attention import DotProductAttention as DotProductAttention
@@ -60,12 +59,5 @@ from .transformer import clones as clones
 # So that `import tinyattn.nn.functional as F` works, as in PyTorch; it is tinyattn.functional.
 sys.modules[f"{__name__}.functional"] = functional
 
-if not TYPE_CHECKING:  # type checkers read the lines above
-    _own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
-    __all__ = sorted([*_own, "functional", "init"])
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> Any:
-        raise UnknownNameError("nn", name, __all__)
+_own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
+offer(globals(), "nn", sorted([*_own, "functional", "init"]))

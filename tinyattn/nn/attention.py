@@ -93,8 +93,7 @@ class Attention(Module):
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
-        drop = self.drop_of_kernel()
-        if drop is not None:
+        if (drop := self.drop_of_kernel()) is not None:
             return attention(q, k, v, bias, **options, drop=drop)
         return attention_with_weights(q, k, v, bias, **options, through=self.dropout)[0]
 

@@ -13,14 +13,8 @@ from typing import Any, Generic, NamedTuple, Protocol, SupportsIndex, TypeAlias,
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, Function, is_array
-from ..base.checks import (
-    check_broadcast,
-    check_one_dtype_and_device,
-    check_tensor,
-    rectangular,
-    require_float,
-)
 from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.rules import Spec
 from ..errors import ShapeError
@@ -72,13 +66,13 @@ def of_tensors(function: Function) -> Function:
 
 def any_tensor(value: AnyTensor, name: str) -> AnyTensor:
     """`value` if it is a Tensor, else an error that names the argument."""
-    return check_tensor(name, value, TensorBase)
+    return checks.check_tensor(name, value, TensorBase)
 
 
 def float_tensor(value: AnyTensor, name: str) -> AnyTensor:
     """`value` if it is a Tensor of floats, else an error that names the argument."""
     if not (isinstance(value, TensorBase) and value._data.dtype.kind == "f"):
-        require_float(any_tensor(value, name).dtype, name)
+        checks.require_float(any_tensor(value, name).dtype, name)
     return value
 
 
@@ -86,7 +80,7 @@ def array_like(value: Any, name: str) -> Array:
     """The array of a Tensor; an array as it is; lists as a NumPy array."""
     if isinstance(value, TensorBase):
         return value._data
-    return value if is_array(value) else rectangular(value, name)
+    return value if is_array(value) else checks.rectangular(value, name)
 
 
 def at_least_float32(x: AnyTensor) -> AnyTensor:
@@ -103,7 +97,7 @@ def check_same_dtype_and_device(function: str, **arguments: Any) -> None:
     """Raise an error that names two arguments if their dtypes or devices differ."""
     given = {name: value for name, value in arguments.items() if value is not None}
     arrays = {name: any_tensor(given[name], f"{function}: {name}")._data for name in given}
-    check_one_dtype_and_device(function, **arrays)
+    checks.check_one_dtype_and_device(function, **arrays)
 
 
 def check_same_shape(function: str, x: Any, target: Any) -> None:
@@ -124,7 +118,7 @@ def lifted(name: str, x: Any, shape: tuple[int, ...], scores: tuple[int, ...]) -
 
     scores: the caller's shape of the same scores, to which x broadcasts, such as (B, Q, K).
     """
-    check_broadcast(f"{name} must broadcast to the scores", x.shape, scores)
+    checks.check_broadcast(f"{name} must broadcast to the scores", x.shape, scores)
     x = x.reshape((1,) * (len(scores) - x.ndim) + x.shape)
     if len(scores) == 4:
         return x

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ..base.names import UnknownNameError
+from ..base.names import offer
 from .clipping import clip_grad_norm_ as clip_grad_norm_
 from .optimizer import Optimizer as Optimizer
 from .optimizer import decay_groups as decay_groups
@@ -16,12 +14,5 @@ from .updates import SGD as SGD
 from .updates import Adam as Adam
 from .updates import AdamW as AdamW
 
-if not TYPE_CHECKING:  # type checkers read the lines above
-    _own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
-    __all__ = sorted(_own)
-
-    def __dir__() -> list[str]:
-        return __all__
-
-    def __getattr__(name: str) -> Any:
-        raise UnknownNameError("optim", name, __all__)
+_own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
+offer(globals(), "optim", sorted(_own))

@@ -191,8 +191,7 @@ OWN = {name: x for name, x in {**METHODS, **vars(Tensor)}.items() if name in NAM
 TENSORS |= {name: under_their_names(x, name) for name, x in OWN.items()}
 TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
 TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
-OF_CHANGED = {name: TENSORS.get(name, getattr(Tensor, name)) for name in CHANGED.split()}
-TENSORS |= {f"{name}_": in_place(method) for name, method in OF_CHANGED.items()}
+TENSORS |= {f"{n}_": in_place(TENSORS.get(n, getattr(Tensor, n))) for n in CHANGED.split()}
 GIVEN: dict[type, dict[str, Any]] = {
     kind: {name: with_name(x, name) for name, x in given.items() if not name.startswith("__")}
     for kind, given in ((Tensor, TENSORS), (Module, vars(OfModules)))

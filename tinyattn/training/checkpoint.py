@@ -37,10 +37,6 @@ HOLDS = (
     "; a checkpoint holds Tensors, numbers, strings, True, False, None, and lists and dicts of "
     "them: of a module or an optimizer write its state_dict(), and of an array ta.tensor(array)"
 )
-OF_OTHERS = (
-    "if torch.save wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict; if "
-    "NumPy wrote it, numpy.load reads it"
-)
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -189,7 +185,9 @@ def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     length = int.from_bytes(beginning[:8], "little")
     if size < 8 + length:
         raise ValueError(
-            f"its {size} bytes begin with {beginning!r} and end before its header: {OF_OTHERS}"
+            f"its {size} bytes begin with {beginning!r} and end before its header: if torch.save "
+            "wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict; if NumPy "
+            "wrote it, numpy.load reads it"
         )
     file.seek(8)
     if length > LARGEST_HEADER:  # because JSON takes much more memory than its text

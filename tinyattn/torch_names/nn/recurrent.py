@@ -37,9 +37,8 @@ class Gated(Module):
     parts = 1  # of the state
 
     def set_sizes(self, given: Any) -> None:
-        self.input_size, self.hidden_size = (
-            check_size(n, getattr(given, n)) for n in ("input_size", "hidden_size")
-        )
+        self.input_size = check_size("input_size", given.input_size)
+        self.hidden_size = check_size("hidden_size", given.hidden_size)
         self.bias = given.bias
 
     def add_parameters(self, suffix: str, inputs: int) -> None:
