@@ -134,6 +134,10 @@ PLATEAUS: list[dict[str, Any]] = [
     {"patience": 0, "threshold": 0.3, "threshold_mode": "abs", "min_lr": [0.02, 0.01]},
     {"patience": 0, "min_lr": 0.05},
     {"patience": 0, "eps": 0.05},
+    # At the limits themselves: a change of eps, and numbers that are better by the threshold.
+    {"patience": 0, "factor": 0.5, "eps": 0.05},
+    {"patience": 0, "threshold": 1.0, "threshold_mode": "abs"},
+    {"patience": 0, "mode": "max", "threshold": 1.0, "threshold_mode": "abs"},
     {"patience": 1, "threshold": 0.0},
 ]
 
