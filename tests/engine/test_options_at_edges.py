@@ -13,6 +13,7 @@ from common import MAKERS, leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn import nn, optim
 from tinyattn.engine.op import registry
 from tinyattn.errors import DeviceError, DtypeError, ShapeError
 
@@ -87,6 +88,81 @@ def test_shapes_at_their_edges() -> None:
     for start, end in ((1, 0), (2, 1), (-1, -2)):
         with pytest.raises(ShapeError, match=f"start_dim {start % 3} lies behind end_dim"):
             ta.ones(1, 2, 3).flatten(start, end)
+
+
+@pytest.mark.parametrize("before", range(-4, 3))
+@pytest.mark.parametrize("after", range(-4, 3))
+def test_pad_takes_away_up_to_all_elements(before: int, after: int) -> None:
+    """Also beside elements that are added, and with its gradient, which those that stay get."""
+    x = leaf(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    if max(-before, 0) + max(-after, 0) > 3:
+        with pytest.raises(ShapeError, match="of 3 elements away"):
+            F.pad(x, (before, after))
+        return
+    out = F.pad(x, (before, after), value=7.0)
+    kept = slice(max(-before, 0), 3 - max(-after, 0))
+    around = ((0, 0), (max(before, 0), max(after, 0)))
+    np.testing.assert_array_equal(
+        out.numpy(), np.pad(x.numpy()[:, kept], around, constant_values=7.0), strict=True
+    )
+    out.backward(ta.ones_like(out))
+    right = np.zeros((2, 3))
+    right[:, kept] = 1
+    np.testing.assert_array_equal(x.grad.numpy(), right)
+    rows = F.pad(x.mT, (0, 0, before, after), value=7.0)
+    np.testing.assert_array_equal(rows.numpy(), out.numpy().T, strict=True)
+
+
+def small() -> ta.Tensor:
+    return ta.tensor([[1e-6, 1e-6]])
+
+
+ATTENTION = (ta.ones(1, 1, 2), ta.tensor([[[9.0, 9.0], [0.0, 0.0]]]), ta.tensor([[[1.0], [3.0]]]))
+# What is asked for with a 0, and what it gives. None, or nothing, gives something else.
+WITH_ZERO: dict[str, tuple[Any, Any]] = {
+    "the eps of RMSNorm": (lambda: nn.RMSNorm(2, eps=0.0)(small()), [[1, 1]]),
+    "the eps of rms_norm": (lambda: F.rms_norm(small(), 2, eps=0.0), [[1, 1]]),
+    "the eps of LayerNorm": (lambda: nn.LayerNorm(2, eps=0.0).eps, 0),
+    "the eps of a sublayer": (
+        lambda: nn.SublayerConnection(4, 0.0, eps=0.0, norm_layer=nn.RMSNorm).norm.eps, 0),
+    "the dropout of a sublayer": (lambda: nn.SublayerConnection(4, 0.0).dropout.p, 0),
+    "the dropout of a network": (lambda: nn.PositionwiseFeedForward(2, 2, 0.0).dropout.p, 0),
+    "the dropout of heads": (lambda: nn.MultiHeadedAttention(2, 4, 0.0).dropout.p, 0),
+    "a probability": (lambda: nn.Dropout(0.0).p, 0),
+    "padding": (lambda: nn.Embedding(3, 2, padding_idx=0)([0]), [[0, 0]]),
+    "an ignored class": (
+        lambda: nn.CrossEntropyLoss(ignore_index=0, reduction="none")(ta.ones(1, 2), [0]), [0]),
+    "the scale of LoRA": (lambda: nn.LoRA(nn.Linear(2, 2), scale=0.0).scale, 0),
+    "the scale of scores": (lambda: F.scaled_dot_product_attention(*ATTENTION, scale=0.0), [[[2]]]),
+    "the value of pad": (lambda: F.pad(ta.ones(1), (0, 1), value=0), [1, 0]),
+    "the length of samples": (
+        lambda: F.pad_packed_sequence(ta.ones(0), [0, 0], length=0), [[], []]),
+    "keys": (lambda: F.alibi_bias(1, 2, keys=0), [[[], []]]),
+    "columns": (lambda: ta.eye(2, 0), [[], []]),
+    "the end of arange": (lambda: ta.arange(2, 0, -1), [2, 1]),
+    "the end of randint": (lambda: ta.randint(-1, 0, (2,)), [-1, -1]),
+    "a correction": (lambda: ta.tensor([1.0, 3.0]).var(correction=0), 1),
+    "the least number": (lambda: ta.tensor([-1.0, 2.0]).clamp(min=0), [0, 2]),
+    "the largest number": (lambda: ta.tensor([-1.0, 2.0]).clamp(max=0), [-1, 0]),
+    "the dim of a sum": (lambda: ta.ones(2, 3).sum(0), [2, 2, 2]),
+    "the dim of argmax": (lambda: ta.eye(2).argmax(0), [0, 1]),
+    "the dim of max": (lambda: ta.eye(2).max(0).values, [1, 1]),
+    "the dim of roll": (lambda: ta.arange(4).reshape(2, 2).roll(1, 0), [[2, 3], [0, 1]]),
+    "the dim of squeeze": (lambda: ta.ones(1, 1).squeeze(0), [1]),
+    "the dim of copies": (lambda: ta.eye(2).repeat_interleave(1, 0), [[1, 0], [0, 1]]),
+    "the size of a dimension": (lambda: ta.ones(2, 3).size(0), 2),
+    "decay": (lambda: optim.AdamW([leaf(np.ones(1))], weight_decay=0.0).weight_decay, 0),
+    "the eps of Adam": (lambda: optim.Adam([leaf(np.ones(1))], eps=0.0).eps, 0),
+    "a rate": (lambda: optim.SGD([leaf(np.ones(1))], lr=0.0).lr, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_ZERO)
+def test_a_zero_is_not_as_if_nothing_were_given(name: str) -> None:
+    call, right = WITH_ZERO[name]
+    found = call()
+    found = found.detach().numpy() if isinstance(found, ta.Tensor) else found
+    np.testing.assert_allclose(found, right, rtol=1e-6)
 
 
 def test_the_device_counts_where_the_data_are_a_tensor_already() -> None:

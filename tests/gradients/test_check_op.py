@@ -439,6 +439,23 @@ def test_what_was_checked_is_said() -> None:
     )
 
 
+def test_the_step_is_that_of_both_derivatives() -> None:
+    """Counted by the calls of fn that are far from the sample."""
+    distances: list[float] = []
+
+    def cube(x: ta.Tensor) -> ta.Tensor:
+        distances.append(float(np.abs(x.double().detach().numpy() - 0.5).max()))
+        return x * x * x
+
+    def calls_far_away(eps: float, second_order: bool) -> int:
+        distances.clear()
+        check_op(cube, [(np.array([0.5]),)], eps=eps, second_order=second_order)
+        return sum(distance > 5e-3 for distance in distances)
+
+    assert calls_far_away(1e-3, second_order=True) == 0
+    assert 0 < calls_far_away(1e-2, second_order=False) < calls_far_away(1e-2, second_order=True)
+
+
 def layer_norm(x: np.ndarray) -> np.ndarray:
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)

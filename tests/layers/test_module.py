@@ -521,6 +521,30 @@ def test_list_of_modules_is_changed_like_a_list():
             kind[3] = a
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: a + b,
+        lambda a, b: a + list(b),
+        lambda a, b: a[:],
+        lambda a, b: a[:1].extend(b),
+        lambda a, b: b[1:] + a,
+        lambda a, b: type(a)(*a, *b) if isinstance(a, nn.Sequential) else type(a)([*a, *b]),
+    ],
+)
+@pytest.mark.parametrize("kind", [nn.ModuleList, lambda parts: nn.Sequential(*parts)])
+def test_a_new_list_of_modules_leaves_those_that_it_is_made_of(kind, join):
+    first, second = ([nn.Linear(1, n), nn.ReLU()] for n in (1, 2))
+    a, b = kind(first), kind(second)
+    made = join(a, b)
+    assert type(made) is type(a)
+    made.append(nn.Tanh())
+    made[0] = nn.Tanh()
+    for found, parts in ((a, first), (b, second)):
+        assert list(found) == parts
+        assert list(found._modules) == ["0", "1"]
+
+
 def test_module_beside_the_elements_of_a_list_stays_where_it_is():
     class WithHead(nn.ModuleList):
         def __init__(self):

@@ -825,6 +825,31 @@ def test_a_question_that_is_refused_changes_nothing(tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"temperature": -1.0}, "temperature must be a number >= 0"),
+        ({"top_k": 3}, "top_k and top_p are for drawing"),
+        ({"temperature": 1.0, "top_p": 2.0}, "top_p lies between 0 and 1"),
+        ({"stop": "x"}, "stop is a list of texts"),
+        ({"top": 3}, "got an unexpected keyword argument 'top'"),
+    ],
+)
+def test_a_question_that_is_refused_by_its_options_changes_nothing(tmp_path, options, match):
+    """They may have been changed since the conversation began, and are looked at last."""
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 200})
+    conversation = CausalLM.from_gguf(path).chat(max_new_tokens=4)
+    "".join(conversation.ask("Why?"))
+    before, dropped = list(conversation.messages), conversation.dropped
+    conversation.options |= options
+    for ask in (lambda: conversation.ask("Who?"), lambda: iter(conversation)):
+        with pytest.raises((TypeError, ValueError), match=match):
+            ask()
+        assert (conversation.messages, conversation.dropped) == (before, dropped)
+
+
+@needs_tokenizers
+@needs_jinja
 def test_a_conversation_may_begin_with_what_its_template_refuses_alone(tmp_path):
     """The templates of Llama 2 and Mistral read the message after the system's."""
     template = "{{ messages[1].role[:0] }}" + CHAT_TEMPLATE

