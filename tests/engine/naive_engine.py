@@ -68,10 +68,11 @@ class Naive:
         return sorted(found, key=lambda node: -node.number)
 
     def dependent_on(self, targets: list[Naive]) -> set[Naive]:
-        """The nodes that a derivative by the targets goes through."""
-        found = set(targets)
+        """The nodes whose rules a derivative by the targets runs: those that use a target."""
+        reached, found = set(targets), set()
         for node in reversed(self.below()):
-            if any(parent in found for parent, _ in node.parents):
+            if any(parent in reached for parent, _ in node.parents):
+                reached.add(node)
                 found.add(node)
         return found
 
