@@ -229,7 +229,7 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
-        self.steps = self.counted_steps()
+        self.steps = self._counted_steps()
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
@@ -242,7 +242,7 @@ class Optimizer:
                 version.end_change()
         return value
 
-    def counted_steps(self) -> list[int]:
+    def _counted_steps(self) -> list[int]:
         """The steps of each parameter; none if a program has emptied the state, to begin anew."""
         return [0] * len(self.steps) if self.slots and not self.state else self.steps
 
@@ -306,7 +306,7 @@ class Optimizer:
         return {
             "kind": type(self).__name__,
             "groups": groups,  # with the number of their parameters
-            "steps": list(self.counted_steps()),
+            "steps": list(self._counted_steps()),
             "arrays": arrays,
         }
 
