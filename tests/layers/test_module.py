@@ -24,7 +24,7 @@ from test_layers import make_layer
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
-from tinyattn.errors import CheckpointError, DeviceError, DtypeError, ShapeError
+from tinyattn.errors import CheckpointError, DeviceError, DtypeError, GraphError, ShapeError
 
 
 class Net(nn.Module):
@@ -809,3 +809,23 @@ def test_an_error_within_a_property_is_shown_as_it_is(kind, monkeypatch):
         with pytest.raises(AttributeError, match="weigth"):
             _ = owner.broken
         assert not hasattr(owner, "broken")
+
+
+def test_a_state_is_refused_as_a_whole_where_a_buffer_was_computed() -> None:
+    """As of a running mean without detach(): the weights before it had changed already."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(ta.ones(3))
+            self.register_buffer("mean", ta.zeros(3))
+
+    model = Mean()
+    model.mean = 0.9 * model.mean + 0.1 * model.w
+    before = model.state_dict()
+    with pytest.raises(GraphError, match=r"^mean was computed .*: detach\(\)"):
+        model.load_state_dict({"w": ta.zeros(3), "mean": ta.zeros(3)})
+    assert all(x.equal(before[name]) for name, x in model.state_dict().items())
+    model.mean = model.mean.detach()
+    model.load_state_dict({"w": ta.zeros(3), "mean": ta.ones(3)})
+    assert (model.w.tolist(), model.mean.tolist()) == ([0.0] * 3, [1.0] * 3)

@@ -255,6 +255,22 @@ def test_a_recorded_change_of_a_detached_tensor_reaches_its_views_or_is_refused(
         assert grad(ta, change) == grad(torch, change)
 
 
+def test_a_recorded_change_of_a_detached_tensor_reaches_what_was_detached_of_it() -> None:
+    """As a state of which a program keeps copies by detach(): they need no gradient."""
+    found = []
+    for space in (torch, ta):
+        x, y = space.tensor([1.0, 2.0, 3.0]), space.tensor(5.0, requires_grad=True)
+        state = x.detach()
+        kept, part = state.detach(), state[1:].detach()
+        state.mul_(y)
+        (state.sum() + kept.sum() * y + part.sum()).backward()
+        found.append((kept.tolist(), part.tolist(), x.tolist(), y.grad.item()))
+        assert (kept.requires_grad, part.requires_grad) == (False, False)
+        kept.add_(1)  # in the memory that all show
+        found[-1] += (state.tolist(), part.tolist(), x.tolist())
+    assert found[0] == found[1]
+
+
 @pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded")  # of PyTorch
 @pytest.mark.parametrize("part", range(4))
 def test_programs_in_place_are_those_of_pytorch(part: int) -> None:

@@ -604,6 +604,48 @@ def test_an_emptied_state_begins_anew_and_is_saved(torch: Any, name: str, empty:
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
+def test_an_emptied_state_is_saved_before_the_next_step() -> None:
+    """It had the number of steps and no moments, so that no optimizer could load it."""
+    x = ta.tensor([1.0, -2.0], requires_grad=True)
+    found = []
+    adam = optim.Adam([x], lr=0.1)
+    for start in (0, 3):
+        x.data = np.array([1.0, -2.0], np.float32)
+        for step in range(3):
+            x.grad = ta.tensor([0.3 + step, -1.0 / (step + 1)])
+            adam.step()
+        found.append(x.tolist())
+        adam.state.clear()
+        state = adam.state_dict()
+        assert (state["steps"], state["arrays"]) == ([0], {}), start
+        adam = optim.Adam([x], lr=0.7)
+        adam.load_state_dict(state)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_a_pickled_optimizer_goes_on_bitwise(name: str) -> None:
+    """Arrays of a pickle have a dtype object of their own, for which no kernel was taken."""
+    more = {"momentum": 0.9} if name == "SGD" else {}
+    parameters = [
+        ta.tensor(np.linspace(-1, 1, 60), dtype=d, requires_grad=True)
+        for d in (ta.float32, ta.float64)
+    ]
+    first = getattr(optim, name)(parameters, lr=0.1, **more)
+    both: Any = [first]
+    rng = np.random.default_rng(3)
+    for step in range(6):
+        if step == 2:
+            both.append(pickle.loads(pickle.dumps(first)))
+        grads = [rng.standard_normal(60) for _ in parameters]
+        for optimizer in both:
+            for parameter, grad in zip(optimizer.parameters, grads, strict=True):
+                parameter.grad = ta.tensor(grad, dtype=parameter.dtype)
+            optimizer.step()
+    for x, y in zip(*(optimizer.parameters for optimizer in both), strict=True):
+        np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
 def test_the_state_has_no_dict_of_a_parameter() -> None:
     """What PyTorch's has. To write one would change nothing, so it is a KeyError too."""
     x = ta.ones(3, requires_grad=True)

@@ -431,7 +431,8 @@ class Module:
 
         strict: the names must be the same; otherwise only common names are copied.
         Returns the names (missing_keys, unexpected_keys) that were not copied; with `strict` none.
-        Raises CheckpointError for names, ShapeError and DtypeError for values that do not fit.
+        Raises CheckpointError for names, ShapeError and DtypeError for values that do not fit,
+        GraphError for a buffer that is part of a graph.
 
             >>> layer = nn.Linear(3, 2)
             >>> layer.load_state_dict({"weight": ta.ones(2, 3), "scale": ta.ones(2)}, strict=False)
@@ -461,6 +462,8 @@ class Module:
                 )
             if tensor.dtype.kind == "f" and value.dtype.kind != "f":
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
+            if not tensor.is_leaf:
+                raise GraphError(f"{name} was computed by a recorded op: detach() it in the module")
             array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")
             arrays.append((tensor, array))
         for tensor, array in arrays:  # nothing can fail any more

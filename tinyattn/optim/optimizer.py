@@ -229,8 +229,7 @@ class Optimizer:
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
-        if self.slots and not self.state and any(self.steps):  # emptied by a program, to begin anew
-            self.steps = [0] * len(self.steps)
+        self.steps = self._counted_steps()
         versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
@@ -242,6 +241,10 @@ class Optimizer:
             for version in versions:
                 version.end_change()
         return value
+
+    def _counted_steps(self) -> list[int]:
+        """The steps of each parameter; none if a program has emptied the state, to begin anew."""
+        return [0] * len(self.steps) if self.slots and not self.state else self.steps
 
     def updates(self, parameters: list[Tensor]) -> list[tuple[int, Array, Array]]:
         """(number, parameter, gradient) of each parameter that has a gradient."""
@@ -277,7 +280,7 @@ class Optimizer:
         dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = arrays[i] = namespace(like).zeros(like.shape, dtype)
-        elif array.dtype != dtype:  # the parameter was converted
+        elif array.dtype is not dtype:  # the parameter was converted; or the array is of a pickle
             array = arrays[i] = array.astype(dtype)
         return array
 
@@ -303,7 +306,7 @@ class Optimizer:
         return {
             "kind": type(self).__name__,
             "groups": groups,  # with the number of their parameters
-            "steps": list(self.steps),
+            "steps": list(self._counted_steps()),
             "arrays": arrays,
         }
 

@@ -300,13 +300,18 @@ def is_detached(tensor: Any) -> bool:
     """Whether a Tensor shows memory of another without its graph, as x.detach() does.
 
     InPlaceError if it is a view of the detached one, or has views, because these would not follow.
+    What is detached of it again needs no gradient: the memory gives it the values.
     """
-    _, *views = made_by(tensor, tensor._view)
-    detached = [view for view in views if view.call[0] is Conversions.detach]
-    for member, made in sharing(tensor).items() if detached else ():
-        if member is not tensor and any(view is detached[-1] for view in made):
+    last = last_detach(made_by(tensor, tensor._view))
+    for member, made in sharing(tensor).items() if last else ():
+        if member is not tensor and last_detach(made) is last:
             raise InPlaceError(UNREACHED)
-    return bool(detached)
+    return last is not None
+
+
+def last_detach(made: tuple[Any, ...]) -> Any:
+    """The last View of a Tensor that a call of `detach` made, or None."""
+    return next((v for v in made[:0:-1] if v.call[0] is Conversions.detach), None)
 
 
 def give_all(tensor: Any, result: Any) -> None:
