@@ -65,11 +65,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if core and collection_path.relative_to(HERE).as_posix() in EXTENDED else None
 
 
-@pytest.fixture(autouse=True)
-def tinyattn_alone() -> None:
-    """Without the methods that `tinyattn.torch_names` gave Tensors when a test imported it."""
+def pytest_collectstart() -> None:
+    """Take the methods that `tinyattn.torch_names` gave Tensors when a test imported it, because
+    the file that is collected next may ask which methods there are."""
     if methods := sys.modules.get("tinyattn.torch_names.methods"):
         methods.take_methods()
+
+
+@pytest.fixture(autouse=True)
+def tinyattn_alone() -> None:
+    """Without these methods, also after a test that imported it."""
+    pytest_collectstart()
 
 
 @pytest.fixture
