@@ -190,7 +190,7 @@ def by_words(learn: Texts, test: Texts) -> float:
 def error_bar(right: float, number: int) -> str:
     """What an accuracy on `number` texts says about all texts of their kind, in words."""
     low, high = binomtest(round(right * number), number).proportion_ci(0.95, method="wilson")
-    at_ends = {0: f"at most {high:.0%}", 1: f"at least {low:.0%}"}
+    at_ends = {0.0: f"at most {high:.0%}", 1.0: f"at least {low:.0%}"}
     bounds = at_ends.get(right, f"between {low:.0%} and {high:.0%}")
     return f", and of all such texts, with 95 % probability, {bounds}"
 
