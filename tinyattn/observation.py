@@ -131,7 +131,8 @@ def ablated(
 
 
 def encoder_of(model: nn.Module) -> nn.Encoder:
-    found = [m for m in getattr(model, "modules", list)() if isinstance(m, nn.Encoder)]
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    found = [m for m in modules if isinstance(m, nn.Encoder)]
     if len(found) != 1:
         raise TypeError(f"a model with one nn.Encoder, got {type(model).__name__} of {len(found)}")
     parts = [part for layer in found[0].layers for part in (layer, layer.self_attn)]

@@ -65,10 +65,10 @@ def numbers_first(x: Array, index: Any) -> tuple[Array, Any]:
 
 def mask_as_rows(x: Array, index: Array) -> tuple[Array, Array]:
     """x with the dimensions of a mask as one, and the numbers of its rows, by which NumPy reads and
-    writes in a fifth of the time. Other arrays come back as they are, and those that are not in C
-    order, because a write to a copy would be lost."""
+    writes faster. Other arrays come back as they are, and those that can be written to and are not
+    in C order, because a write to a copy would be lost."""
     is_mask = index.dtype == np.bool_ and index.shape == x.shape[: index.ndim]
-    if not is_mask or not x.flags.c_contiguous:
+    if not is_mask or type(x) is not np.ndarray or (x.flags.writeable and not x.flags.c_contiguous):
         return x, index
     return x.reshape(index.size, *x.shape[index.ndim :]), np.flatnonzero(index)
 
@@ -76,8 +76,8 @@ def mask_as_rows(x: Array, index: Array) -> tuple[Array, Array]:
 def shape_at(x: Array, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the elements at an index into an array of this shape, on the device of x.
     Raises IndexError if the index does not fit."""
-    whole = namespace(x).zeros(shape, np.bool_)
     if not is_integer_array(index):
+        whole = namespace(x).broadcast_to(namespace(x).zeros((), np.bool_), shape)
         whole, index = numbers_first(whole, index)
         return whole[index_for(whole, index)].shape
     text = f"index {{number}} is out of range for dimension 0 with size {shape[0]}"
