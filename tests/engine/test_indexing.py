@@ -242,6 +242,18 @@ def test_numbers_that_pytorch_refuses(number: int, dtype: str) -> None:
     assert x.tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("number", [-1, 4])
+def test_one_number_out_of_range_among_many(number: int) -> None:
+    ids = ta.tensor([*[3] * 20_000, number])
+    for take in (
+        lambda: ta.zeros(4).gather(0, ids),
+        lambda: ta.functional.embedding(ids, ta.zeros(4, 1)),
+        lambda: ta.functional.cross_entropy(ta.zeros(20_001, 4), ids),
+    ):
+        with pytest.raises(IndexError, match=f"{number} is"):
+            take()
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_the_dtype_of_an_index_changes_nothing(dtype: str) -> None:
     x = ta.tensor(np.arange(200 * 90.0).reshape(200, 90), requires_grad=True)

@@ -502,14 +502,34 @@ def test_whole_quotients_are_pythons_to_the_bit(name):
     assert found.tobytes() == np.array([operation(x, y) for x, y in pairs]).tobytes()
 
 
+@pytest.mark.parametrize("name", ["remainder", "floor_divide"])
+@pytest.mark.parametrize("scale", [1e-40, 1e-3, 1.0, 1e6, 1e15, 1e30])
+def test_whole_quotients_are_numpys_to_the_bit(name, scale):
+    """Those that the kernel leaves to the formula too."""
+    rng = rng_of(46)
+    x, y = rng.normal(size=3000) * scale, signed(rng, 3000)
+    x[1000:2000], y[1000:2000] = np.round(4 * x[1000:2000]) / 4, np.ceil(4 * y[1000:2000] + 0.5) / 4
+    x[:6], y[:6] = [0.0, -0.0, 0.0, -1.0, 3.0, 1e-45], [1.0, 1.0, -1.0, 1.0, -1.0, -1.0]
+    x, y = x.astype(np.float32), np.where(y == 0, 1, y).astype(np.float32)
+    special = np.array([np.inf, -np.inf, np.nan, 1, 1, -1, 0], np.float32)
+    cases = [(x, y), (x[None, :7], y[:5, None]), (x, 0.75), (x, -2), (special, special[::-1])]
+    cases += [(y, math.inf), (special[3:], np.float32(-math.inf)), (x.astype(np.float64), y)]
+    for arguments in [*cases, (x[:0], y[:0])]:
+        with np.errstate(all="ignore"):
+            found, expected = getattr(cpu, name)(*arguments), getattr(np, name)(*arguments)
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
+
+
 @both_dtypes
 def test_sigmoid_backward(dtype):
     out = np.concatenate([[0, 1, 1e-30, 0.5], rng_of(54).uniform(size=40)]).astype(dtype)
     grad = signed(rng_of(55), 44).astype(dtype)
     g, s = wide(grad, out)
-    found = reference.sigmoid_backward(grad, out)
-    assert found.dtype == dtype
-    assert_within(found, g * s * (1 - s), np.abs(g) * s, count=3)
+    for module in (cpu, reference):
+        found = module.sigmoid_backward(grad, out)
+        assert found.dtype == dtype
+        assert_within(found, g * s * (1 - s), np.abs(g) * s, count=3)
 
 
 @both_dtypes

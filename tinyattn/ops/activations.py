@@ -53,7 +53,7 @@ def sigmoid(x: AnyTensor) -> AnyTensor:
 
 
 @sigmoid.vjp("x")
-@with_kernels(cuda="elementwise.sigmoid_backward")
+@with_kernels(cpu="elementwise.sigmoid_backward", cuda="elementwise.sigmoid_backward")
 def dx(grad, out):
     return grad * out * (1 - out)
 

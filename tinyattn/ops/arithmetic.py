@@ -126,12 +126,12 @@ def whole_quotient(formula: Function, x: Any, y: Any) -> Any:
     return formula(x, y)
 
 
-@with_kernels(cuda="elementwise.remainder")
+@with_kernels(cpu="elementwise.remainder", cuda="elementwise.remainder")
 def exact_remainder(x: Any, y: Any) -> Any:
     return namespace_of_two(x, y).remainder(in_c_order(x), in_c_order(y))
 
 
-@with_kernels(cuda="elementwise.floor_divide")
+@with_kernels(cpu="elementwise.floor_divide", cuda="elementwise.floor_divide")
 def exact_quotient(x: Any, y: Any) -> Any:
     return namespace_of_two(x, y).floor_divide(in_c_order(x), in_c_order(y))
 

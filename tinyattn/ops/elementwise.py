@@ -82,9 +82,9 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
 @in_float32
 def inverse_root(x: Array) -> Array:
     """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
-    xp = namespace(x)
-    power = 1 / xp.sqrt(x + 0)  # the root of -0.0 would be -0.0, and the power -inf
-    return xp.where(x == -math.inf, x.dtype.type(0), power)
+    power = np.asarray(1 / np.sqrt(x + 0))  # the root of -0.0 would be -0.0, and the power -inf
+    power[x == -math.inf] = 0
+    return power
 
 
 def integer_power(x: Array, n: int) -> Array:
@@ -205,7 +205,7 @@ def dx(grad, x):
 @op(differentiable=False)
 def sign(x: AnyTensor) -> AnyTensor:
     """-1, 0 or 1; 0 for NaN. Differs from PyTorch: no gradient, where there it is 0."""
-    return (x > 0).astype(x.dtype) - (x < 0)
+    return ((x > 0).view(np.int8) - (x < 0).view(np.int8)).astype(x.dtype)
 
 
 @op(differentiable=False)

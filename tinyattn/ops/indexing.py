@@ -251,6 +251,10 @@ def row_of(x: Any) -> Any:
 
 
 def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
+    if index.shape[dim] == 1:  # so no two elements come to one place
+        total = namespace(x).zeros(math.prod(target), x.dtype)
+        total[flat_index(index, target, dim).reshape(-1)] = x.reshape(-1)
+        return total.reshape(target)
     total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
     values = x.reshape(-1).astype(total.dtype, copy=False)
     backend.scatter_add(total, flat_index(index, target, dim).reshape(-1), values)
@@ -264,7 +268,8 @@ def flat_index(index: Array, shape: tuple[int, ...], dim: int) -> Array:
         if i != dim:
             steps = namespace(index).arange(n) * math.prod(shape[i + 1 :])
             first = first + steps.reshape(n, *(1,) * (index.ndim - i - 1))
-    return first + index.astype(np.int64, copy=False) * math.prod(shape[dim + 1 :])
+    index, step = index.astype(np.int64, copy=False), math.prod(shape[dim + 1 :])
+    return first + (index if step == 1 else index * step)
 
 
 def check_places(name: str, index: Array, shape: tuple[int, ...], dim: int) -> None:

@@ -96,7 +96,7 @@ def log_softmax_rows(x: Array) -> Array:
     return (shifted - total).astype(x.dtype)
 
 
-@with_kernels(cuda="softmax.log_softmax_backward")
+@with_kernels(cpu="softmax.log_softmax_backward", cuda="softmax.log_softmax_backward")
 @in_float32
 def log_softmax_rows_backward(grad: Any, out: Any) -> Any:
     return grad - exp(out) * in_c_order(grad).sum(axis=-1, keepdims=True)

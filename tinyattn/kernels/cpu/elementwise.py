@@ -3,14 +3,14 @@
 NumPy needs several passes for a sigmoid. Here functions that are made of exp are one pass in
 float64, without branches and calls, so that the compiler can turn it into vector instructions. Each
 result is closer to the exact one than one unit in the last place of float32. float64 is for
-checking: the formula computes it. erf, which NumPy lacks, is that of the C library, because no
-layer needs it in a forward.
+checking: the formula computes it, and erf, which NumPy lacks, is that of the C library.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,13 @@ P0, P1, P2 = 0.5000000030667419, 0.43889333596024693, 0.18367914679241074
 P3, P4 = 0.040783098675745144, 0.0041386074350526795
 Q1, Q2, Q3 = 1.675671668337489, 1.2043458972892669, 0.47064293605595736
 Q4, Q5 = 0.10223431326761516, 0.010373835625512579
-SQRT_HALF, INV_SQRT_2PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
+SQRT_HALF, SQRT_2, INV_SQRT_2PI = math.sqrt(0.5), math.sqrt(2), 1 / math.sqrt(2 * math.pi)
+# Taylor's series of erf(x) / x in x^2, the last term first; those left out are below 1e-9 for
+# |x| <= 1.
+ERF_SERIES = tuple(
+    2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1))
+    for n in reversed(range(11))
+)
 GELU_CUBIC, GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)
 
 
@@ -95,12 +101,30 @@ def silu_backward_elements(grad, x, result, first, last):
 def erf_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
+        value = np.float64(x[i])
+        a, series = abs(value), 0.0
+        for term in ERF_SERIES:
+            series = term + value * value * series
+        b = 6.0 if a > 6.0 else a  # from there on erf is 1 in float32
+        far = 1.0 - 2.0 * exp_float64(-b * b) * scaled_tail(SQRT_2 * b)
+        out[i] = value * series if a < 1.0 else (-far if value < 0.0 else far)
+
+
+@jit
+def exact_erf_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
+    for i in range(len(x)):
         out[i] = math.erf(x[i])
 
 
 sigmoid = for_float32(sigmoid_elements)
 silu_backward = for_float32(silu_backward_elements)
-erf = of_elements(erf_elements, 10.0)
+erf_of_float32 = of_elements(erf_elements, 2.5)
+erf_of_float64 = of_elements(exact_erf_elements, 10.0)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    return erf_of_float32(x) if x.dtype == np.float32 else erf_of_float64(x)
 
 
 @jit
@@ -111,7 +135,16 @@ def relu_elements(grad, out, result, first, last):
         result[i] = zero if out[i] <= zero else grad[i]
 
 
+@jit
+def sigmoid_backward_elements(grad, out, result, first, last):
+    one = grad.dtype.type(1)
+    grad, out, result = grad[first:last], out[first:last], result[first:last]
+    for i in range(len(grad)):
+        result[i] = grad[i] * out[i] * (one - out[i])
+
+
 relu_backward = of_elements(relu_elements, 0.3)
+sigmoid_backward = of_elements(sigmoid_backward_elements, 0.3)
 
 
 def relu(x: np.ndarray) -> Any:
@@ -187,6 +220,49 @@ gelu = for_float32(gelu_elements)
 gelu_backward = for_float32(gelu_backward_elements)
 gelu_tanh = for_float32(gelu_tanh_elements)
 gelu_tanh_backward = for_float32(gelu_tanh_backward_elements)
+
+
+# For a remainder NumPy calls the C library's fmod, which divides bit by bit. In float64 the
+# quotient of two float32 numbers is on the right side of every integer, and a whole quotient times
+# the divisor is exact, as long as the quotient is below 2^22.
+MOST_EXACT = 2.0**22
+
+
+@jit
+def remainder_elements(x, y, out):
+    inexact = 0
+    for i in range(len(x)):
+        a, b = np.float64(x[i]), np.float64(y[i])
+        quotient = a / b
+        inexact += 0 if abs(quotient) < MOST_EXACT and abs(b) < math.inf else 1  # for NaN 1, too
+        rest = np.float32(a - np.trunc(quotient) * b)
+        moved = rest + y[i] if (rest < 0.0) != (b < 0.0) else rest
+        out[i] = moved if rest != 0.0 else math.copysign(0.0, b)
+    return inexact
+
+
+@jit
+def floor_elements(x, y, out):
+    inexact = 0
+    for i in range(len(x)):
+        quotient = np.float64(x[i]) / np.float64(y[i])
+        inexact += 0 if abs(quotient) < MOST_EXACT and abs(y[i]) < math.inf else 1
+        out[i] = np.floor(quotient)
+    return inexact
+
+
+def of_quotients(elements: Any, x: np.ndarray, y: Any) -> Any:
+    """Of float32 numbers, unless a quotient is too large, or a number is infinite or NaN."""
+    divisor = np.float32(y) if isinstance(y, (int, float)) else y
+    if x.dtype != np.float32 or getattr(divisor, "dtype", None) != np.float32:
+        return NotImplemented
+    out = np.empty(np.broadcast_shapes(x.shape, divisor.shape), np.float32)
+    flat = broadcast_flat(out.shape, x, divisor)
+    return NotImplemented if elements(*flat, out.reshape(-1)) else out
+
+
+remainder = partial(of_quotients, remainder_elements)
+floor_divide = partial(of_quotients, floor_elements)
 
 
 # NumPy's `where` branches at each element, and a branch that the processor cannot foresee costs

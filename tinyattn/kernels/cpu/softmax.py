@@ -94,13 +94,31 @@ def softmax_backward_rows(grad, out, result):
             result[i, j] = out[i, j] * (grad[i, j] - total)
 
 
-def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
+@jit(fastmath=FAST_SUMS)
+def log_softmax_backward_rows(grad, out, result):
+    for i in range(len(out)):
+        total = np.float64(0)
+        for j in range(out.shape[1]):
+            total += grad[i, j]
+        for j in range(out.shape[1]):
+            result[i, j] = grad[i, j] - exp(out[i, j]) * total
+
+
+def by_rows(rows: Any, grad: np.ndarray, out: np.ndarray) -> np.ndarray:
     out = as_input(out)  # of native bytes, which the result has too
     result = np.empty(out.shape, out.dtype)
     if out.size:
-        rows = out.reshape(-1, out.shape[-1])
-        softmax_backward_rows(as_rows(grad), rows, result.reshape(rows.shape))
+        rows(as_rows(grad), as_rows(out), result.reshape(-1, out.shape[-1]))
     return result
+
+
+def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
+    return by_rows(softmax_backward_rows, grad, out)
+
+
+def log_softmax_backward(grad: np.ndarray, out: np.ndarray) -> Any:
+    is_float32 = out.dtype == np.float32
+    return by_rows(log_softmax_backward_rows, grad, out) if is_float32 else NotImplemented
 
 
 @jit
