@@ -56,6 +56,7 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
         },
         **{name: [(x, grad)] for name in ("remainder", "floor_divide")},
         **{name: [(rows,)] for name in ("sum_squares", "sum_rows")},
+        "running_sum": [(x, 1, False), (rows, 1, True)],
         "where": [(mask, x, grad), (mask, x, 0.5)],
         "scatter_rows": [(make(3, 2, 4), ids, 4, None), (make(3, 2, 4), ids, 4, 1)],
         "int8_product": [(rows, integers, make(4))],
