@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from .cases import BOTH, COMPILED, Case, Run
+from .encoders import step_limit
+from .libraries import Encoder
 from .programs import module_of
 
 CONFIG = {
@@ -215,6 +217,8 @@ def training_step(lib: Any, kind: str, sizes: tuple[int, ...]) -> Run:
 
 def language_model_steps(short: bool) -> Iterator[Case]:
     sizes = SMALLEST if short else NANO
+    layers, heads, width, context, batch, words = sizes
+    gpt2 = Encoder(width, heads, 4 * width, layers, batch, context, context, words)
     for kind in ("gpt2", "llama"):
         yield Case(
             "training step of a language model; PyTorch as nanoGPT is written; layers, heads, "
@@ -222,6 +226,7 @@ def language_model_steps(short: bool) -> Iterator[Case]:
             f"language model step {kind}",
             ",".join(map(str, sizes)),
             partial(training_step, kind=kind, sizes=sizes),
+            partial(step_limit, gpt2) if kind == "gpt2" else None,
             parts=("",),
-            sides=(*BOTH, *COMPILED) if kind == "gpt2" else BOTH,
+            sides=(*BOTH, *COMPILED, "limit") if kind == "gpt2" else BOTH,
         )
