@@ -723,6 +723,6 @@ def test_an_optimizer_that_moves_nothing_sets_its_groups(torch: Any) -> None:
         dummy.step()
         assert dummy.param_groups[0]["lr"] == 0
     adam = optim.Adam([ta.ones(2, requires_grad=True)])
-    with pytest.raises(TypeError, match="call add_param_group to add others"):
+    with pytest.raises(TypeError, match="keeps its parameters: add_param_group adds others"):
         adam.param_groups = []
     assert len(adam.param_groups) == 1

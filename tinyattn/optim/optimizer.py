@@ -18,10 +18,7 @@ from ..tensors.tensor import Tensor
 
 T = TypeVar("T")
 BETAS = ("betas[0]", "betas[1]")
-KEEPS = (
-    "an optimizer keeps the parameters that it has: call add_param_group to add others, or make a "
-    "new optimizer to leave some out"
-)
+KEEPS = "an optimizer keeps its parameters: add_param_group adds others; or make a new optimizer"
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
