@@ -722,6 +722,7 @@ def test_an_optimizer_that_moves_nothing_sets_its_groups(torch: Any) -> None:
         dummy = DummyOptimizer()
         dummy.step()
         assert dummy.param_groups[0]["lr"] == 0
+        assert "lr" in repr(dummy)
     adam = optim.Adam([ta.ones(2, requires_grad=True)])
     with pytest.raises(TypeError, match="keeps its parameters: add_param_group adds others"):
         adam.param_groups = []

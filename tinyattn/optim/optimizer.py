@@ -293,7 +293,7 @@ class Optimizer:
         texts = []
         for group in self.param_groups:
             settings = dict(group)
-            params = settings.pop("params")
+            params = settings.pop("params", ())
             numbers = {"tensors": len(params), "parameters": sum(x.numel() for x in params)}
             texts.append(", ".join(f"{name}={x!r}" for name, x in (numbers | settings).items()))
         if len(texts) > 1:
