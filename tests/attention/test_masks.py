@@ -539,6 +539,10 @@ def test_a_window_has_the_width_of_the_argument() -> None:
                 assert mask[q, k] == (abs(past + q - k) < 2)
     with pytest.raises(ShapeError, match="width"):
         masks.window(4, 0)
+    x = ta.randn(1, 4, 2)
+    right = F.scaled_dot_product_attention(x, x, x, window=2)
+    for width in (np.int8(2), ta.tensor(2)):
+        assert F.scaled_dot_product_attention(x, x, x, window=width).equal(right)
 
 
 def test_a_mask_is_joined_with_any_mask_from_either_side() -> None:

@@ -373,6 +373,8 @@ def test_copies_and_pickles_of_what_was_changed():
         lambda m, F: m.zeros(0, 3).prod(0),
         lambda m, F: m.arange(0, 2, np.float32(0.5)),
         lambda m, F: m.arange(np.float64(0), 2),
+        lambda m, F: m.arange(m.tensor([2, 4]).max())[None] < m.tensor([[2], [4]]),
+        lambda m, F: m.arange(m.tensor(1), m.tensor(2.5), 0.5),
         lambda m, F: m.arange(1, 1.3, 0.1),
         lambda m, F: F.cross_entropy(
             m.tensor([[-m.inf, 0.0, 1.0]]), m.tensor([[0.0, 1.0, 0.0]]), label_smoothing=0.1),

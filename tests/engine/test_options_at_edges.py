@@ -331,12 +331,16 @@ OF_SMALL_INTEGERS: dict[str, Any] = {
     "layer_norm": lambda n: F.layer_norm(ta.tensor(ROWS), n(2)),
     "linspace": lambda n: ta.linspace(n(-100), n(100), n(5)),
     "one_hot": lambda n: F.one_hot(ta.tensor([1, 2]), n(100)),
+    "pad": lambda n: F.pad(ta.tensor(ROWS), (n(100), n(1), n(0), n(100))),
+    "randint": lambda n: (ta.manual_seed(0), ta.randint(n(10), n(100), (5,)))[1],
+    "randint from 0": lambda n: (ta.manual_seed(0), ta.randint(n(100), (5,)))[1],
     "repeat": lambda n: ta.ones(2).repeat(n(100), n(2)),
     "repeat_interleave": lambda n: ta.tensor(ROWS).repeat_interleave(n(100), n(0)),
     "reshape": lambda n: ta.tensor(ROWS).reshape(n(100), n(-1)),
     "reshape to small sizes": lambda n: ta.tensor(SQUARE).reshape(n(100), n(100), n(9)),
     "rms_norm": lambda n: F.rms_norm(ta.tensor(ROWS), n(2)),
     "roll": lambda n: ta.tensor(ROWS).roll(n(-100), n(1)),
+    "roll of several": lambda n: ta.tensor(ROWS).roll((n(1), n(-100)), (n(0), n(1))),
     "split": lambda n: ta.tensor(ROWS).split(n(100), n(1)),
     "split of sizes": lambda n: ta.tensor(ROWS).split([n(100), n(100), n(100)], n(1)),
     "topk": lambda n: ta.tensor(SQUARE).topk(n(100), n(0)),
@@ -350,13 +354,22 @@ OF_SMALL_INTEGERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", OF_SMALL_INTEGERS)
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64])
+KINDS = [
+    (name, kind)
+    for name in OF_SMALL_INTEGERS
+    for kind in (np.int8, np.uint8, np.int64, ta.tensor)
+    if kind is not ta.tensor or "norm" not in name  # which take a tuple or a number
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_integers_of_numpy_do_not_overflow(name: str, kind: Any) -> None:
-    """A size or a place that was read from an array of int8 is worth as much as one of Python."""
+    """A size or a place that was read from an array of int8, or that is a Tensor such as
+    lengths.max(), is worth as much as one of Python."""
 
     def of_kind(value: int) -> Any:
-        return kind(value) if np.iinfo(kind).min <= value else np.int16(value)
+        fits = kind is ta.tensor or np.iinfo(kind).min <= value
+        return kind(value) if fits else np.int16(value)
 
     call = OF_SMALL_INTEGERS[name]
     found, right = (x if isinstance(x, tuple) else (x,) for x in (call(of_kind), call(int)))

@@ -125,7 +125,7 @@ BOTH: dict[str, list[Any]] = {
         ((Y, 0, AGAIN, Z[:2]), {}), ((Y, -1, AGAIN, Z[:2]), {}), ((I2, 1, AGAIN[:1], J2), {}),
         ((V, -1, np.array([3]), NUMBER), {}), ((NUMBER, 0, np.array(0), NUMBER), {}),
     ],
-    "select": [((Y, 1, 2), {}), ((Y, 0, -1), {})],
+    "select": [((Y, 1, 2), {}), ((Y, 0, -1), {}), ((Y, 1, np.array(2)), {})],
     "short": one(TIES),
     "sub": [((Y, Z), {}), ((Y, Z), {"alpha": 3})],
     "tile": [((Y, (2, 3)), {}), ((Y, (2,)), {}), ((V, (2, 1, 3)), {})],

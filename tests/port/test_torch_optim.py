@@ -706,3 +706,24 @@ def test_a_subclass_has_a_rate_of_its_own(torch: Any) -> None:
         assert optimizer.state_dict()
         found.append(w.tolist())
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_an_optimizer_that_moves_nothing_sets_its_groups(torch: Any) -> None:
+    """As the Annotated Transformer has it, for its epochs of evaluation."""
+    for base in (optim.Optimizer, torch.optim.Optimizer):
+
+        class DummyOptimizer(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                self.param_groups = [{"lr": 0}]
+
+            def step(self) -> None:
+                pass
+
+        dummy = DummyOptimizer()
+        dummy.step()
+        assert dummy.param_groups[0]["lr"] == 0
+        assert "lr" in repr(dummy)
+    adam = optim.Adam([ta.ones(2, requires_grad=True)])
+    with pytest.raises(TypeError, match="keeps its parameters: add_param_group adds others"):
+        adam.param_groups = []
+    assert len(adam.param_groups) == 1

@@ -104,16 +104,20 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def number_of(value: Any) -> Any:
+    """Of NumPy or a 0-d Tensor as one of Python, because an int8 overflows; others as they are."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def integer(name: str, value: Any) -> int:
-    """As a number of Python, because an int8 of NumPy overflows in what is added to it."""
-    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of a Tensor too
+    number = number_of(value)
     if not is_integer(number):
         raise DtypeError(f"{name} must be an integer, got {value!r}")
     return number
 
 
 def check_size(name: str, value: Any, least: int = 1) -> int:
-    size = value.item() if getattr(value, "ndim", None) == 0 else value  # of an integer Tensor
+    size = number_of(value)
     if not is_integer(size) or size < least:
         raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
     return int(size)
@@ -333,14 +337,14 @@ def check_masked_fill(tensor: Any, mask: Any) -> None:
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
     """The sizes of the pieces of a dimension of `total` elements, from one size or from several."""
+    sizes = [*map(number_of, sizes)] if isinstance(sizes, (tuple, list)) else number_of(sizes)
     if is_integer(sizes):
         size = check_size("split: the size of the pieces", sizes)
         sizes = [min(size, total - i) for i in range(0, total, size)] or [0]
-    if not isinstance(sizes, (tuple, list)) or not all(map(is_integer, sizes)):
+    if not isinstance(sizes, list) or not all(map(is_integer, sizes)):
         raise TypeError(f"split takes integers as sizes, got {sizes!r}")
     if any(size < 0 for size in sizes):
-        raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
-    sizes = list(map(int, sizes))  # because int8 of NumPy overflow when they are added
+        raise ValueError(f"split takes sizes >= 0, got {sizes}")
     if sum(sizes) != total:
         raise ShapeError(f"split sizes {sizes} do not add up to {total} (dim {dim})")
     return sizes

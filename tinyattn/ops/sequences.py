@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.backend import namespace, to_device
-from ..base.checks import as_array, check_size, check_type, is_integer
+from ..base.checks import as_array, check_size, check_type, is_integer, number_of
 from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
 from ..errors import ShapeError
@@ -142,13 +142,13 @@ def pad(
     """
     x = any_tensor(x, "x")
     check_type("pad is a tuple such as (1, 1), before and after", pad, (tuple, list))
-    is_right = mode == "constant" and len(pad) % 2 == 0 and len(pad) <= 2 * x.ndim
-    if not is_right or not all(map(is_integer, pad)):
+    around = [*map(number_of, pad), *[0] * (2 * x.ndim - len(pad))]
+    is_right = mode == "constant" and len(pad) % 2 == 0 and len(around) == 2 * x.ndim
+    if not is_right or not all(map(is_integer, around)):
         raise ShapeError(
             f'pad takes two integers for each of up to {x.ndim} dimensions, and mode "constant", '
             f"got {pad} and {mode!r} for x {x.shape}"
         )
-    around = [*pad, *[0] * (2 * x.ndim - len(pad))]
     shape, kept, places = [], [], []
     for before, after, n in zip(around[-2::-2], around[::-2], x.shape, strict=True):
         first, last = max(-before, 0), n - max(-after, 0)  # of the elements that stay

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import namespace, to_device
-from ..base.checks import Dims, check_type, dims_of, is_integer, one_dim, sizes_of
+from ..base.checks import Dims, check_type, dims_of, is_integer, number_of, one_dim, sizes_of
 from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.op import op
 from ..engine.promotion import promoted
@@ -160,7 +160,7 @@ def roll(x: AnyTensor, shifts: int | Sequence[int], dims: Dims = None) -> AnyTen
     """Element i moves to i + shift along dims (or of all as one row), the last to the front."""
     if dims is None:
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
-    shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    shifts = tuple(map(number_of, shifts if isinstance(shifts, (tuple, list)) else (shifts,)))
     dims = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(shifts) != len(dims) or not all(map(is_integer, shifts)):
         raise ValueError(f"roll takes an integer for each of {dims}, got {shifts}")

@@ -177,8 +177,8 @@ def visibility_of(
         seen = alone and past + queries >= keys  # each key, by the last query
         limits = smaller(limits, positions + 1, device)
     if window is not None:
-        limits = smaller(limits, positions + check_size("window", window), device)
-        starts = to_device(np.maximum(positions - (window - 1), 0), device)
+        starts = to_device(np.maximum(positions + 1 - check_size("window", window), 0), device)
+        limits = smaller(limits, positions + int(window), device)
     return of_padded(shape, limits=limits, mask=mask, starts=starts, each_key_seen=seen)
 
 

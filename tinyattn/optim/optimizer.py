@@ -18,6 +18,7 @@ from ..tensors.tensor import Tensor
 
 T = TypeVar("T")
 BETAS = ("betas[0]", "betas[1]")
+KEEPS = "an optimizer keeps its parameters: add_param_group adds others; or make a new optimizer"
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
@@ -170,6 +171,13 @@ class Optimizer:
         """The groups of parameters and their settings; `add_param_group` adds one."""
         return tuple(group for group, _ in self._checked)
 
+    @param_groups.setter
+    def param_groups(self, groups: Any) -> None:
+        """Those of an optimizer that moves nothing, whose `__init__` calls no other."""
+        if hasattr(self, "defaults"):
+            raise TypeError(KEEPS)
+        self._checked = [(group, group) for group in groups]
+
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters of all groups, one after another."""
@@ -202,10 +210,7 @@ class Optimizer:
         """Refuse a step with wrong settings, or with other parameters than were added."""
         for group, checked in self._checked:
             if group.get("params") is not checked["params"]:
-                raise TypeError(
-                    "an optimizer keeps the parameters that it has: call add_param_group to add "
-                    "others, or make a new optimizer to leave some out"
-                )
+                raise TypeError(KEEPS)
             if group != checked:  # because a user has set another value
                 group.update(self.checked_group(group))
                 checked.update(group)
@@ -288,7 +293,7 @@ class Optimizer:
         texts = []
         for group in self.param_groups:
             settings = dict(group)
-            params = settings.pop("params")
+            params = settings.pop("params", ())
             numbers = {"tensors": len(params), "parameters": sum(x.numel() for x in params)}
             texts.append(", ".join(f"{name}={x!r}" for name, x in (numbers | settings).items()))
         if len(texts) > 1:

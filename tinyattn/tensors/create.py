@@ -171,13 +171,12 @@ def full(
     return made(np.full(sizes, value), None, device, requires_grad)
 
 
-def finite(name: str, *numbers: Any) -> list[float]:
-    """As numbers of Python, because an int8 of NumPy overflows in what is subtracted from it."""
-    for number in numbers:
-        is_number = checks.is_integer(number) or isinstance(number, (float, np.floating))
-        if not is_number or not math.isfinite(number):
-            raise TypeError(f"{name} takes finite numbers, got {number!r}")
-    return [int(n) if checks.is_integer(n) else float(n) for n in numbers]
+def finite(name: str, *values: Any) -> list[float]:
+    numbers = [*map(checks.number_of, values)]
+    for x in numbers:
+        if not (checks.is_integer(x) or isinstance(x, float)) or not math.isfinite(x):
+            raise TypeError(f"{name} takes finite numbers, got {x!r}")
+    return numbers
 
 
 def arange(
@@ -276,7 +275,7 @@ def randint(
     """
     if size is None and (high is None or isinstance(high, (tuple, list))):
         low, high, size = 0, low, high
-    low, high = (0, low) if high is None else (low, high)
+    low, high = map(checks.number_of, (0, low) if high is None else (low, high))
     if not checks.is_integer(low) or not checks.is_integer(high) or size is None:
         raise TypeError(f"randint takes low, high and a size, got {low!r}, {high!r} and {size!r}")
     if not low < high:

@@ -230,10 +230,16 @@ def along_for(source, name, input, dim, index):
     return index
 
 
-index_select = select = both(
+index_select = both(
     lambda input, dim, index: input[along(input, dim, index)],
     "x[index], or x[:, index] for dimension 1",
 )
+
+
+@both
+def select(input, dim, index):
+    """In tinyattn: write x[index], or x[:, index] for dimension 1"""
+    return index_select(input, dim, integer("index", index))
 
 
 @both
