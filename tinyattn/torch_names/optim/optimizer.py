@@ -27,8 +27,8 @@ def without_ways(named: dict[str, Any]) -> dict[str, Any]:
 
 class Optimizer(optim.Optimizer):
     """PyTorch's base class: a program's own optimizer gives it the defaults of its groups, and
-    writes `step`. In it `self.state[p]` is a dict for each parameter, and a group has no other keys
-    than the defaults.
+    writes `step`. In it `self.state[p]` is a dict for each parameter. A group keeps its other keys,
+    as "lr_scale", which only the program reads.
 
         >>> from tinyattn.torch_names.optim import Optimizer
         >>> class Sign(Optimizer):
@@ -47,6 +47,10 @@ class Optimizer(optim.Optimizer):
     """
 
     lr: Any = None  # an attribute of the program, as any other: groups have the rate
+
+    def checked_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        known = {"params", "initial_lr", *self.defaults}
+        return group | super().checked_group({n: x for n, x in group.items() if n in known})
 
     def __init__(self, params: Any, defaults: Any, **settings: Any) -> None:
         self._is_own = isinstance(defaults, dict)
