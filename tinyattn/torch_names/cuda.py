@@ -25,6 +25,11 @@ def current_device() -> int:
     return 0
 
 
+def current_accelerator(check_available: bool = False) -> Any:
+    """The GPU, or None without one: `torch.accelerator` has this name."""
+    return as_device("cuda") if is_available() else None
+
+
 def set_device(device: Any) -> None:
     """Nothing happens for the GPU that there is; DeviceError without one, or for another."""
     module_of(as_device(device))
