@@ -529,6 +529,24 @@ def test_a_group_keeps_other_keys_of_a_program(torch: Any, name: str) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_programs_read_and_change_the_groups_of_a_state(
+    torch: Any, name: str, tmp_path: Any
+) -> None:
+    found = []
+    for space, made in ((ta, optim), (torch, torch.optim)):
+        w = space.ones(2, requires_grad=True)
+        optimizer = getattr(made, name)([w], lr=0.5)
+        state = optimizer.state_dict()
+        found.append([state["param_groups"][0]["lr"]])
+        space.save({"optimizer": state}, str(tmp_path / name))
+        state = space.load(str(tmp_path / name))["optimizer"]
+        state["param_groups"][0]["lr"] = 0.25
+        optimizer.load_state_dict(state)
+        found[-1].append(optimizer.param_groups[0]["lr"])
+    assert found[0] == found[1] == [0.5, 0.25]
+
+
 def test_arguments_that_change_numbers_are_refused() -> None:
     w = ta.ones(2, requires_grad=True)
     for name in ("SGD", "Adam", "AdamW", "RMSprop"):

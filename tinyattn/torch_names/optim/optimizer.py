@@ -60,19 +60,22 @@ class Optimizer(optim.Optimizer):
             self.state = defaultdict(dict)
 
     def state_dict(self) -> dict[str, Any]:
-        """As in tinyattn; of a program's own the state of each parameter by its number."""
-        if not self._is_own:
-            return super().state_dict()
-        state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
+        """As in tinyattn, with "param_groups", which programs read and change; of a program's own
+        the state of each parameter by its number."""
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
+        if not self._is_own:
+            return {**super().state_dict(), "param_groups": groups}
+        state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
         return copy.deepcopy({"state": state, "param_groups": groups})
+
+    def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        return super().groups_in({"groups": state.get("param_groups") or state["groups"]})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         if not self._is_own:
             return super().load_state_dict(state_dict)
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update({name: x for name, x in saved.items() if name != "params"})
+        self.set_groups(self.groups_in(state_dict))
         for i, values in copy.deepcopy(state_dict["state"]).items():
             self.state[self.parameters[i]] = values
 
