@@ -20,6 +20,7 @@ NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by co
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
     "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
+    "cuda.amp": "delete autocast and GradScaler: dtypes are explicit, model.to(torch.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.asarray": "write ta.as_tensor(data)",

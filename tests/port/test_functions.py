@@ -577,7 +577,7 @@ def test_without_a_gpu() -> None:
     for call in (ours.cuda.synchronize, ours.ones(2).cuda, ours.nn.Linear(1, 1).cuda):
         with pytest.raises(DeviceError):
             call()
-    with pytest.raises(AttributeError, match=r"no torch\.cuda\.amp here: .* dtypes are explicit"):
+    with pytest.raises(AttributeError, match=r"no cuda\.amp: delete autocast and Grad"):
         ours.cuda.amp  # noqa: B018
 
 
