@@ -17,10 +17,10 @@ from pathlib import Path
 from .base import names
 
 NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
-KEEPS_GRADIENT = "x.retain_grad() keeps the gradient of a computed tensor"
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
     "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
+    "cuda.amp": "delete autocast and GradScaler: dtypes are explicit, model.to(torch.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.asarray": "write ta.as_tensor(data)",
@@ -40,7 +40,7 @@ ABSENT = {
     "Tensor.fill_diagonal_": "write x[i, i] = value, with i = ta.arange(len(x))",
     "Tensor.get_device": "write x.device",
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
-    "Tensor.register_hook Tensor.retains_grad": KEEPS_GRADIENT,
+    "Tensor.register_hook Tensor.retains_grad": "x.retain_grad() keeps x.grad of a computed x",
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
@@ -66,33 +66,27 @@ ABSENT = {
     "ta.interop.load_torch_state_dict reads one of PyTorch",
     "Module.type": "write module.to(dtype)",
 }
-# Of NumPy, which gives most of these names to PyTorch too.
+# Of NumPy, which gives most of these names to PyTorch too; {} stands for the name.
 FROM_NUMPY = {
-    "x + y": "add",
-    "x - y": "subtract",
-    "x * y": "multiply",
-    "x / y": "divide true_divide",
-    "x // y": "floor_divide",
-    "x % y": "remainder",
-    "x ** y": "power float_power",
+    # Some of these methods take a dimension where NumPy needs none.
+    "x.{}()": "all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1 flip "
+    "isfinite isnan log log1p max mean min prod reciprocal reshape roll sign sin sqrt square "
+    "squeeze sum tanh tril triu",
+    "x.{}": "shape ndim",
+    "x.{}(correction=0)": "var std",
+    "ta.{}(x)": "zeros_like ones_like",
+    "ta.zeros_like(x)": "empty_like",
+    "ta.{}(x, y)": "maximum minimum",
+    "ta.{}([x, y])": "stack hstack vstack",
     "-x": "negative",
     "abs(x)": "absolute fabs",
-    "x == y": "equal",
-    "x != y": "not_equal",
-    "x < y": "less",
-    "x <= y": "less_equal",
-    "x > y": "greater",
-    "x >= y": "greater_equal",
     "x == 0": "logical_not",
     "(x != 0) & (y != 0)": "logical_and",
     "(x != 0) | (y != 0)": "logical_or",
     "(x != 0) ^ (y != 0)": "logical_xor",
-    "ta.maximum(x, y)": "maximum",
-    "ta.minimum(x, y)": "minimum",
     "ta.where(condition, x, y)": "where",
     "x.clamp(min, max)": "clip",
     "x.sin() / x.cos()": "tan",
-    "x @ y": "matmul dot linalg.matmul",
     "x @ y.mT": "inner",
     "x.outer(y)": "outer linalg.outer",
     "ta.einsum(equation, x, y)": "einsum",
@@ -109,27 +103,18 @@ FROM_NUMPY = {
     "x.repeat_interleave(repeats)": "repeat",
     "x.chunk(pieces), or x.split(size)": "split array_split",
     "ta.cat([x, y])": "concatenate append",
-    "ta.stack([x, y])": "stack",
-    "ta.hstack([x, y])": "hstack",
-    "ta.vstack([x, y])": "vstack",
     "x.gather(dim, index)": "take_along_axis",
     "x[index]": "take",
     "F.pad(x, pad)": "pad",
     "x.sort().values": "sort",
-    "x.var(correction=0)": "var",
-    "x.std(correction=0)": "std",
     "x.equal(y)": "array_equal",
-    "ta.zeros_like(x)": "zeros_like empty_like",
-    "ta.ones_like(x)": "ones_like",
     "ta.full_like(x, value)": "full_like",
-    "x.shape": "shape",
-    "x.ndim": "ndim",
     "x.numel()": "size",
 }
-# Methods with the same name and meaning; some of them take a dimension where NumPy needs none.
-SAME_IN_NUMPY = """all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1
-    flip isfinite isnan log log1p max mean min prod reciprocal reshape roll sign sin sqrt square
-    squeeze sum tanh tril triu"""
+OPERATORS = """+ add; - subtract; * multiply; / divide true_divide; // floor_divide; % remainder;
+    ** power float_power; @ matmul dot linalg.matmul; == equal; != not_equal; < less;
+    <= less_equal; > greater; >= greater_equal"""
+FROM_NUMPY |= {f"x {x} y": " ".join(named) for x, *named in map(str.split, OPERATORS.split(";"))}
 # Of the arguments of a module's call.
 VISIBLE = "because here True means that a position is visible"
 ARGUMENTS = {
@@ -168,7 +153,7 @@ def absent() -> dict[str, str]:
 def from_numpy(name: str) -> str:
     """What to write instead of a function of NumPy, "" if nothing is known."""
     texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
-    return texts.get(name, f"x.{name}()" if name in SAME_IN_NUMPY.split() else "")
+    return texts.get(name, "").format(name)
 
 
 def instead(owner: str, name: str, names: list[str]) -> str:

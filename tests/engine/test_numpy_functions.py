@@ -16,11 +16,10 @@ from common import leaf
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.hints import FROM_NUMPY as BY_HINT
-from tinyattn.hints import SAME_IN_NUMPY, from_numpy
+from tinyattn.hints import from_numpy
 from tinyattn.tensors.operators import OPERATORS
 
-FROM_NUMPY = {name: text for text, names in BY_HINT.items() for name in names.split()}
-FROM_NUMPY |= {name: from_numpy(name) for name in SAME_IN_NUMPY.split()}
+FROM_NUMPY = {name: from_numpy(name) for names in BY_HINT.values() for name in names.split()}
 
 SPACES = {"": np, "linalg.": np.linalg, "fft.": np.fft}
 # Functions that ask for `__array_function__`, and universal functions.

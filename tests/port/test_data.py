@@ -179,6 +179,18 @@ def test_orders_are_random_and_can_be_repeated() -> None:
         assert first != list(make(None))
 
 
+def test_a_random_sampler_draws_as_many_as_it_says() -> None:
+    orders = list(RandomSampler(range(5), num_samples=12))
+    assert sorted(orders[:5]) == sorted(orders[5:10]) == list(range(5))
+    assert len(orders) == len(RandomSampler(range(5), False, 12)) == 12
+    assert orders[:5] != orders[5:10] or sorted(orders[:5]) != orders[:5]
+    drawn = list(RandomSampler(range(5), replacement=True, num_samples=500))
+    assert set(drawn) == set(range(5))
+    assert any(len(set(drawn[i : i + 5])) < 5 for i in range(0, 500, 5))
+    endless = RandomSampler(range(5), True, int(1e10))  # as minGPT has it
+    assert len(list(itertools.islice(endless, 7))) == 7
+
+
 def test_each_sampler_takes_what_it_says() -> None:
     assert list(data.SequentialSampler("abc")) == [0, 1, 2]
     assert sorted(RandomSampler(range(4))) == [0, 1, 2, 3]

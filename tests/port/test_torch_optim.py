@@ -505,6 +505,48 @@ def test_small_squares_of_float16_are_kept() -> None:
         assert np.isfinite(w.numpy()).all()
 
 
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "RMSprop"])
+def test_a_group_keeps_other_keys_of_a_program(torch: Any, name: str) -> None:
+    """As layer-wise rates have "lr_scale"; from a state too."""
+    found = []
+    for space, made in ((ta, optim), (torch, torch.optim)):
+        params = [space.ones(2, requires_grad=True) for _ in range(2)]
+        groups = [
+            {"params": [p], "lr_scale": 0.5 * i, "name": f"p{i}"} for i, p in enumerate(params)
+        ]
+        optimizer = getattr(made, name)(groups, lr=0.1)
+        other = getattr(made, name)([{"params": [p]} for p in params], lr=0.7)
+        other.load_state_dict(optimizer.state_dict())
+        for step in range(3):
+            for group in other.param_groups:
+                group["lr"] = group["lr_scale"] / (step + 1)
+                group["step"] = step
+            (params[0] * params[0] + params[1]).sum().backward()
+            other.step()
+        keys = ("lr", "lr_scale", "name", "step")
+        found.append([[group[key] for key in keys] for group in other.param_groups])
+        found[-1] += [np.round(p.detach().numpy(), 6).tolist() for p in params]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_programs_read_and_change_the_groups_of_a_state(
+    torch: Any, name: str, tmp_path: Any
+) -> None:
+    found = []
+    for space, made in ((ta, optim), (torch, torch.optim)):
+        w = space.ones(2, requires_grad=True)
+        optimizer = getattr(made, name)([w], lr=0.5)
+        state = optimizer.state_dict()
+        found.append([state["param_groups"][0]["lr"]])
+        space.save({"optimizer": state}, str(tmp_path / name))
+        state = space.load(str(tmp_path / name))["optimizer"]
+        state["param_groups"][0]["lr"] = 0.25
+        optimizer.load_state_dict(state)
+        found[-1].append(optimizer.param_groups[0]["lr"])
+    assert found[0] == found[1] == [0.5, 0.25]
+
+
 def test_arguments_that_change_numbers_are_refused() -> None:
     w = ta.ones(2, requires_grad=True)
     for name in ("SGD", "Adam", "AdamW", "RMSprop"):

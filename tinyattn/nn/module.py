@@ -415,7 +415,7 @@ class Module:
     def _named_state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """Like `state_dict`; a shared tensor comes under each of its names."""
         self._check_containers()
-        for key, tensor in (self._parameters | self._buffers).items():
+        for key, tensor in {**self._parameters, **self._buffers}.items():
             if self._buffer_names.get(key, True):
                 yield prefix + key, tensor
         for key, module in self._modules.items():

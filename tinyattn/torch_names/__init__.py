@@ -30,7 +30,7 @@ from .methods import give_methods
 if TYPE_CHECKING:  # an editor finds the function of a name
     from .functions import *  # noqa: F403
 
-dtype, Size, newaxis = _np.dtype, tuple, None
+dtype, Size, newaxis, accelerator = _np.dtype, tuple, None, cuda
 # How memory is laid out; only memory_format= takes them, and it changes nothing.
 preserve_format = contiguous_format = channels_last = None
 ADDED = CLASSES | DTYPES | FUNCTIONS
@@ -54,7 +54,7 @@ for _owner in OF_TORCH_NAMES:
     give_hints(_owner)
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
-__all__ += ["channels_last", "contiguous_format", "preserve_format", "testing"]
+__all__ += ["accelerator", "channels_last", "contiguous_format", "preserve_format", "testing"]
 __all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base import random
 from ..base.backend import cuda_is_available, module_of
-from .devices import device as as_device
+from . import devices
 
 is_available = cuda_is_available
 
@@ -25,9 +25,14 @@ def current_device() -> int:
     return 0
 
 
+def current_accelerator(check_available: bool = False) -> Any:
+    """The GPU, or None without one: `torch.accelerator` has this name."""
+    return devices.device("cuda") if is_available() else None
+
+
 def set_device(device: Any) -> None:
     """Nothing happens for the GPU that there is; DeviceError without one, or for another."""
-    module_of(as_device(device))
+    module_of(devices.device(device))
 
 
 def get_device_name(device: Any = None) -> str:
@@ -71,7 +76,3 @@ def empty_cache() -> None:
 def synchronize(device: object = None) -> None:
     """Wait until the GPU has computed all that it was asked for. DeviceError without a GPU."""
     module_of("cuda").cuda.Device().synchronize()
-
-
-def __getattr__(name: str) -> None:
-    raise AttributeError(f"no torch.cuda.{name} here: there is one GPU, and dtypes are explicit")

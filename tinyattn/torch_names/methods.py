@@ -5,6 +5,7 @@ Programs call them on every tensor and model, so they are put on the classes the
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
 from types import NoneType
 from typing import Any
@@ -159,9 +160,27 @@ def found(named: Any, target: str) -> Any:
     return parts[target]
 
 
+class Parts(UserDict[str, Any]):
+    """Parts of a module by name. What is set or deleted here is so in the module too."""
+
+    def __init__(self, module: Any, kind: type) -> None:
+        self.module = module
+        self.data = {name: x for name, x in vars(module).items() if isinstance(x, kind)}
+
+    def __setitem__(self, name: str, part: Any) -> None:
+        setattr(self.module, name, part)
+        self.data[name] = part
+
+    def __delitem__(self, name: str) -> None:
+        del self.data[name]
+        delattr(self.module, name)
+
+
 class OfModules:
     """Methods of a module."""
 
+    _modules = property(lambda self: Parts(self, Module))
+    _parameters = property(lambda self: Parts(self, Parameter))
     to = adapted_to(Module.to)
     cuda = method(lambda self, device=None: self.to("cuda"))
 

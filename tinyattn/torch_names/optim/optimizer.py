@@ -27,8 +27,8 @@ def without_ways(named: dict[str, Any]) -> dict[str, Any]:
 
 class Optimizer(optim.Optimizer):
     """PyTorch's base class: a program's own optimizer gives it the defaults of its groups, and
-    writes `step`. In it `self.state[p]` is a dict for each parameter, and a group has no other keys
-    than the defaults.
+    writes `step`. In it `self.state[p]` is a dict for each parameter. A group keeps its other keys,
+    as "lr_scale", which only the program reads.
 
         >>> from tinyattn.torch_names.optim import Optimizer
         >>> class Sign(Optimizer):
@@ -48,6 +48,10 @@ class Optimizer(optim.Optimizer):
 
     lr: Any = None  # an attribute of the program, as any other: groups have the rate
 
+    def checked_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        known = {"params", "initial_lr", *self.defaults}
+        return group | super().checked_group({n: x for n, x in group.items() if n in known})
+
     def __init__(self, params: Any, defaults: Any, **settings: Any) -> None:
         self._is_own = isinstance(defaults, dict)
         settings = {"lr": 0.0, **defaults} if self._is_own else {"lr": defaults, **settings}
@@ -56,19 +60,22 @@ class Optimizer(optim.Optimizer):
             self.state = defaultdict(dict)
 
     def state_dict(self) -> dict[str, Any]:
-        """As in tinyattn; of a program's own the state of each parameter by its number."""
-        if not self._is_own:
-            return super().state_dict()
-        state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
+        """As in tinyattn, with "param_groups", which programs read and change; of a program's own
+        the state of each parameter by its number."""
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
+        if not self._is_own:
+            return {**super().state_dict(), "param_groups": groups}
+        state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
         return copy.deepcopy({"state": state, "param_groups": groups})
+
+    def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        return super().groups_in({"groups": state.get("param_groups") or state["groups"]})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         if not self._is_own:
             return super().load_state_dict(state_dict)
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update({name: x for name, x in saved.items() if name != "params"})
+        self.set_groups(self.groups_in(state_dict))
         for i, values in copy.deepcopy(state_dict["state"]).items():
             self.state[self.parameters[i]] = values
 

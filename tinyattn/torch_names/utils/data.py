@@ -51,18 +51,26 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(SequentialSampler):
-    """The samples in random order. There is no replacement= and num_samples=.
+    """The samples in random order, or `num_samples` of them: in one order after another, or with
+    replacement each drawn from all samples.
 
     >>> from tinyattn.torch_names.utils.data import RandomSampler
     >>> sorted(RandomSampler("abc"))
     [0, 1, 2]
     """
 
-    def __init__(self, data_source: Sized, *, generator: Any = None) -> None:
-        self.data_source, self.generator = data_source, generator
+    def __init__(self, data_source, replacement=False, num_samples=None, generator=None) -> None:
+        self.data_source, self.replacement = data_source, replacement
+        self.num_samples, self.generator = num_samples, generator
+
+    def __len__(self) -> int:
+        return self.num_samples or len(self.data_source)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(numbers_of(self.generator).permutation(len(self)).tolist())
+        numbers, n = numbers_of(self.generator), len(self.data_source)
+        for start in range(0, len(self), max(n, 1)):
+            rows = numbers.integers(n, size=n) if self.replacement else numbers.permutation(n)
+            yield from rows[: len(self) - start].tolist()
 
 
 class BatchSampler(Sampler[list[int]]):
