@@ -11,7 +11,7 @@ from test_causal import CONFIGS, needs_transformers, random_model
 
 import tinyattn as ta
 from tinyattn import generation, nn
-from tinyattn.errors import CheckpointError
+from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.models import (
     BertEncoder,
     CausalLM,
@@ -266,6 +266,20 @@ def test_names_of_classes_are_numbered_from_zero(names, tmp_path):
         SequenceClassifier.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="id2label has the keys 0, 1, 2"):
         SequenceClassifier(config)
+
+
+def test_a_folder_with_other_shapes_than_its_config_is_not_written(tmp_path):
+    """Nobody could read it again."""
+    model = CausalLM(CONFIGS["llama"] | {"tie_word_embeddings": False})
+    width = model.config["hidden_size"]
+    for name, layer in (("word", nn.Embedding(50, width)), ("head", nn.Linear(width, 50, False))):
+        setattr(model, name, layer)
+        with pytest.raises(ShapeError, match=rf"config: .*{name}\.weight has shape \(40, .* \(50,"):
+            model.save_pretrained(tmp_path / "new")
+    assert not [*tmp_path.iterdir()]
+    model.config["vocab_size"] = 50
+    model.save_pretrained(tmp_path)
+    assert_equal(CausalLM.from_pretrained(tmp_path)([[41]]).numpy(), model([[41]]).numpy())
 
 
 @pytest.mark.parametrize("kind", causal_files.FAMILIES)

@@ -6,6 +6,7 @@ norms, positions and feed-forward networks.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -181,8 +182,7 @@ class CausalLM(Published):
             raise ValueError(f'quantize takes "int8", got {kind!r:.60}')
         head = Int8Linear(self.word.weight) if self.head is None else None
         quantize(self)
-        if head is not None:
-            self.head = head.eval()
+        self.head = self.head if head is None else head.eval()
         return self
 
     @property
@@ -217,7 +217,7 @@ class CausalLM(Published):
         words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
         if words > ids:
             raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
-        self._new_tokenizer, self._tokenizer = lambda: tokenizer, tokenizer
+        self._new_tokenizer, self._tokenizer = partial(copy.copy, tokenizer), tokenizer
 
     @property
     def end_ids(self) -> list[int]:
