@@ -73,11 +73,10 @@ class Published(nn.Module):
             )
         if Path(folder, CONFIG).exists():
             raise FileExistsError(f"{folder} has an adapter, which would count twice: take another")
-        parameters, parts = dict(self.named_parameters()), self.published_parts().items()
-        shapes = {name: shape for _, part in parts for name, shape in part.ours.items()}
-        check_shapes("config", shapes, parameters)
+        own, parts = dict(self.named_parameters()), self.published_parts().items()
+        check_shapes("config", {n: x for _, part in parts for n, x in part.ours.items()}, own)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
+        save({key: wrap(x.to_theirs(own)) for key, x in parts}, Path(folder, WEIGHTS))
         # transformers 5 computes in the dtype that is named here.
         config = config | {"torch_dtype": next(self.parameters()).dtype.name}
         write_json(Path(folder, "config.json"), config)

@@ -442,7 +442,7 @@ class CausalScores(NextScores):
         return self.model.new_cache(length=self.length)
 
     def start(self) -> None:
-        self.mask = self.prompts
+        self.prompt_mask = self.prompts
         super().start()
         self.first = 0
 
@@ -459,15 +459,15 @@ class CausalScores(NextScores):
         if (first := self.first_read(ids.shape[1])) != self.first:
             self.cache, self.first = self.new_cache(), first
         start = first + self.cache.length
-        if self.mask is None:
+        if self.prompt_mask is None:
             new, mask = ids[:, start:], None
         else:
-            more = ids.shape[1] - self.mask.shape[1]
-            if more < 0 or len(ids) != len(self.mask):
+            more = ids.shape[1] - self.prompt_mask.shape[1]
+            if more < 0 or len(ids) != len(self.prompt_mask):
                 raise MaskError(
-                    f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
+                    f"the mask is of prompts {self.prompt_mask.shape}, and the ids are {ids.shape}"
                 )
-            is_real = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
+            is_real = np.pad(self.prompt_mask, ((0, 0), (0, more)), constant_values=True)
             # Padding comes first, so that the last id is one of the text.
             order = is_real.argsort(1, kind="stable")
             ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
@@ -477,9 +477,9 @@ class CausalScores(NextScores):
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
         kept = max(0, length - self.first)
-        super().keep(kept if self.mask is None or kept == self.cache.length else 0)
+        super().keep(kept if self.prompt_mask is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)
-        self.mask = None if self.mask is None else self.mask[index]
+        self.prompt_mask = None if self.prompt_mask is None else self.prompt_mask[index]
         super().select(index)
