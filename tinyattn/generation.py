@@ -242,12 +242,12 @@ class Processed:
                 setattr(self, name, getattr(next_scores, name))
 
     def __call__(self, ids: ArrayLike) -> Tensor:
-        scores, ids = self.next_scores(ids).numpy(), to_device(array_like(ids, "ids"), "cpu")
+        scores, read = self.next_scores(ids).numpy(), to_device(array_like(ids, "ids"), "cpu")
         if (mask := getattr(self.next_scores, "prompt_mask", None)) is not None:
-            ids, (rows, places) = ids.copy(), (~mask).nonzero()
-            ids[rows, places] = ids[rows, mask.argmax(1)[rows]]
+            read, (rows, places) = read.copy(), (~mask).nonzero()
+            read[rows, places] = read[rows, mask.argmax(1)[rows]]
         for processor in self.processors:
-            scores = processor(ids, scores)
+            scores = processor(read, scores)
         return Tensor(scores)
 
 
