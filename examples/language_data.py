@@ -153,7 +153,7 @@ def divided(files: Sequence[Path]) -> Parts:
             with open(path, "rb") as file:  # not within a character
                 file.seek(middle)
                 after = file.read(4)
-            middle += next((i for i, byte in enumerate(after) if byte & 0xC0 != 0x80), 0)
+            middle += next((i for i, byte in enumerate(after) if byte & 0xC0 != 0x80), len(after))
         border -= end
         for part, span in zip(parts, (Span(path, begin, middle), Span(path, middle, end)),
                               strict=True):  # fmt: skip

@@ -225,7 +225,8 @@ class Processed:
     """A `next_scores` whose scores go through processors first, one after another.
 
     processors: functions of ids (B, t) and scores (B, V), NumPy arrays, that return scores (B, V),
-        such as `repetition_penalty(1.2)`; -inf excludes an id.
+        such as `repetition_penalty(1.2)`; -inf excludes an id. In the place of the padding that a
+        CausalLM masks stands an id of the prompt.
 
         >>> def next_scores(ids):
         ...     return ta.tensor([[0.0, 1.0, 2.0]] * len(ids))
@@ -241,9 +242,12 @@ class Processed:
                 setattr(self, name, getattr(next_scores, name))
 
     def __call__(self, ids: ArrayLike) -> Tensor:
-        scores = self.next_scores(ids).numpy()
+        scores, read = self.next_scores(ids).numpy(), to_device(array_like(ids, "ids"), "cpu")
+        if (mask := getattr(self.next_scores, "prompt_mask", None)) is not None:
+            read, (rows, places) = read.copy(), (~mask).nonzero()
+            read[rows, places] = read[rows, mask.argmax(1)[rows]]
         for processor in self.processors:
-            scores = processor(to_device(array_like(ids, "ids"), "cpu"), scores)
+            scores = processor(read, scores)
         return Tensor(scores)
 
 

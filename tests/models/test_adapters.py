@@ -374,8 +374,22 @@ def test_missing_files_and_loras_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"has no {ADAPTER}: write the adapter anew"):
         random_model("llama").load_adapter(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
-    with pytest.raises(CheckpointError, match="load_adapter"):
+    with pytest.raises(CheckpointError, match=r"load_adapter.*if both are here, each needs"):
         CausalLM.from_pretrained(tmp_path)
+
+
+def test_what_has_no_place_in_an_adapter_is_not_left_out_of_it(tmp_path):
+    """A head that was trained beside the corrections was lost without a word."""
+    model = learned(random_encoder("bert", SequenceClassifier), ("W_q",))
+    model.out.requires_grad_(True)
+    with pytest.raises(ValueError, match=r"out\.weight may have learned too"):
+        model.save_adapter(tmp_path)
+    assert not [*tmp_path.iterdir()]
+    model.out.requires_grad_(False)
+    model.save_adapter(tmp_path)
+    nn.LoRA.merge_all(model)
+    with pytest.raises(FileExistsError, match="has an adapter, which would count twice"):
+        model.save_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("change", [nn.LoRA.merge_all, "quantize"])

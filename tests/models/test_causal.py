@@ -25,7 +25,7 @@ from test_gguf import PUBLISHED, published
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
-from tinyattn.generation import generate
+from tinyattn.generation import Processed, generate, repetition_penalty
 from tinyattn.models import CausalLM, ablated, causal_files
 from tinyattn.models.chat import chat_prompt
 from tinyattn.models.published import parts_of
@@ -392,6 +392,22 @@ def test_generation_reads_padded_prompts_in_one_pass(options, side, kind):
         prompt = ids[b, mask[b]][None]
         right = generate(lambda x: model(x)[:, -1], prompt, LENS[b] + 4, **options).numpy()[0]
         assert_equal(out[b, 5:], right[LENS[b] :])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
+def test_padding_is_no_repetition(options, side):
+    """The scores of its id fell, so a padded prompt went on in another way than alone."""
+    model, (ids, mask) = random_model("llama"), prompts(side)
+    penalty = repetition_penalty(1.5)
+    for pad in (10, 18, 37):
+        ids[~mask] = pad
+        scores = Processed(model.next_scores(mask), penalty)
+        out = generate(scores, ids, 9, pad=-1, **options).numpy()
+        for b in range(3):
+            alone = Processed(model.next_scores(), penalty)
+            right = generate(alone, ids[b, mask[b]][None], LENS[b] + 4, pad=-1, **options)
+            assert_equal(out[b, 5:], right.numpy()[0, LENS[b] :])
 
 
 def test_wrong_masks_are_refused():

@@ -11,7 +11,7 @@ from test_causal import CONFIGS, needs_transformers, random_model
 
 import tinyattn as ta
 from tinyattn import generation, nn
-from tinyattn.errors import CheckpointError
+from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.models import (
     BertEncoder,
     CausalLM,
@@ -268,6 +268,20 @@ def test_names_of_classes_are_numbered_from_zero(names, tmp_path):
         SequenceClassifier(config)
 
 
+def test_a_folder_with_other_shapes_than_its_config_is_not_written(tmp_path):
+    """Nobody could read it again."""
+    model = CausalLM(CONFIGS["llama"] | {"tie_word_embeddings": False})
+    width = model.config["hidden_size"]
+    for name, layer in (("word", nn.Embedding(50, width)), ("head", nn.Linear(width, 50, False))):
+        setattr(model, name, layer)
+        with pytest.raises(ShapeError, match=rf"config: .*{name}\.weight has shape \(40, .* \(50,"):
+            model.save_pretrained(tmp_path / "new")
+    assert not [*tmp_path.iterdir()]
+    model.config["vocab_size"] = 50
+    model.save_pretrained(tmp_path)
+    assert_equal(CausalLM.from_pretrained(tmp_path)([[41]]).numpy(), model([[41]]).numpy())
+
+
 @pytest.mark.parametrize("kind", causal_files.FAMILIES)
 def test_null_is_as_if_nothing_were_said(kind):
     """It was a KeyError without a word about the setting."""
@@ -277,7 +291,16 @@ def test_null_is_as_if_nothing_were_said(kind):
     for name in optional:
         sizes = {"hidden_act": None} if kind == "gpt2" else {}
         found = causal_files.checked_config(CONFIGS[kind] | sizes | {name: None})
-        assert None not in found.values()
+        assert None not in [x for name, x in found.items() if name != "sliding_window"]
+
+
+@pytest.mark.parametrize("kind", causal_files.FAMILIES)
+def test_a_window_of_null_is_no_window_in_the_model_and_in_its_folder(kind, tmp_path):
+    """Mistral had 4096 keys then, because its config is checked again when the model is built."""
+    model = CausalLM(CONFIGS[kind] | {"sliding_window": None})
+    model.save_pretrained(tmp_path)
+    for one in (model, CausalLM.from_pretrained(tmp_path)):
+        assert {layer.self_attn.window for layer in one.encoder.layers} == {None}
 
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}

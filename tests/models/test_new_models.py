@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -106,6 +107,8 @@ def test_a_model_gets_a_tokenizer(tmp_path):
         again = CausalLM.from_pretrained(tmp_path)
         assert again.tokenizer.encode("c ba").ids == tokenizer.encode("c ba").ids
         assert again.tokenizer.decode(again.tokenizer.encode("c ba").ids) == "c ba"
+    again = pickle.loads(pickle.dumps(model))
+    assert again.tokenizer.encode("c ba").ids == model.tokenizer.encode("c ba").ids
     with pytest.raises(TypeError, match="a tokenizer is of the package tokenizers"):
         model.tokenizer = "gpt2"
     with pytest.raises(ValueError, match="the tokenizer has 256 words, and this model 40"):

@@ -27,6 +27,7 @@ from test_models import (
 import tinyattn as ta
 from tinyattn import models
 from tinyattn.errors import CheckpointError
+from tinyattn.models.tokenizer_files import AS_IT_STANDS
 
 OLD = "sentence_transformers.models."
 NEW = {
@@ -544,8 +545,14 @@ def test_words_of_a_bert_tokenizer_alone_count(folder):
 
 @needs_tokenizers
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
-@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+@pytest.mark.parametrize("name", AS_IT_STANDS)
 def test_another_class_is_tokenizer_json_as_it_stands(folder, file, name):
+    """Those of RoBERTa have other special words than BERT, and settings of their own."""
+    special = {"unk_token": "<unk>", "mask_token": {"content": "<mask>", "lstrip": True}}
+    special |= {"bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    own = {"add_prefix_space": False, "trim_offsets": True, "errors": "replace"}
+    edit(folder / "tokenizer_config.json", **special, **own, sp_model_kwargs={})
     words = json.loads((folder / "tokenizer.json").read_text())
     words["normalizer"]["lowercase"] = False
     (folder / "tokenizer.json").write_text(json.dumps(words))

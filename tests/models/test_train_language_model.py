@@ -500,6 +500,16 @@ def test_a_tenth_is_held_out_by_its_place(data, tmp_path):
             assert held_out[0].path == paths[number - 1]
 
 
+@pytest.mark.parametrize("text", ["\ufeff", "好", "ab😀"])
+def test_no_text_is_divided_within_its_last_character(data, tmp_path, text):
+    """The program said that the file was cut short."""
+    path = tmp_path / "text.txt"
+    path.write_text(text, "utf-8")
+    parts = data.divided([path])
+    assert "".join(x for x, _, _ in data.pieces(parts.training)) == text.removeprefix("\ufeff")
+    assert not parts.held_out
+
+
 def test_a_text_is_read_in_pieces(data, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "PIECE", 7)
     text = "好 line\r\nand a long one without an end é\n\nlast"

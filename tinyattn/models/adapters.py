@@ -71,10 +71,12 @@ class Published(nn.Module):
             raise RuntimeError(
                 "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
             )
-        parameters = dict(self.named_parameters())
-        parts = self.published_parts().items()
+        if Path(folder, CONFIG).exists():
+            raise FileExistsError(f"{folder} has an adapter, which would count twice: take another")
+        own, parts = dict(self.named_parameters()), self.published_parts().items()
+        check_shapes("config", {n: x for _, part in parts for n, x in part.ours.items()}, own)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
+        save({key: wrap(x.to_theirs(own)) for key, x in parts}, Path(folder, WEIGHTS))
         # transformers 5 computes in the dtype that is named here.
         config = config | {"torch_dtype": next(self.parameters()).dtype.name}
         write_json(Path(folder, "config.json"), config)
@@ -134,6 +136,12 @@ class Published(nn.Module):
         loras = {place: x for place, x in self.named_modules() if isinstance(x, nn.LoRA)}
         if not loras:
             raise ValueError("this model has no LoRA: insert one, or make an adapter active")
+        learn = [name for name, x in self.named_parameters() if x.requires_grad]
+        if more := [name for name in learn if name.rpartition(".")[0] not in loras]:
+            raise ValueError(
+                f"{more[0]} may have learned too, and an adapter has no place for it: call its "
+                "requires_grad_(False), or save the whole model after nn.LoRA.merge_all(model)"
+            )
         tensors, ranks, alphas, left, is_turned = {}, {}, {}, set(loras), False
         for theirs, part in self.published_parts().items():
             here = [loras.get(place) for place in places(part)]

@@ -6,6 +6,7 @@ norms, positions and feed-forward networks.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -181,8 +182,7 @@ class CausalLM(Published):
             raise ValueError(f'quantize takes "int8", got {kind!r:.60}')
         head = Int8Linear(self.word.weight) if self.head is None else None
         quantize(self)
-        if head is not None:
-            self.head = head.eval()
+        self.head = self.head if head is None else head.eval()
         return self
 
     @property
@@ -217,7 +217,7 @@ class CausalLM(Published):
         words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
         if words > ids:
             raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
-        self._new_tokenizer, self._tokenizer = lambda: tokenizer, tokenizer
+        self._new_tokenizer, self._tokenizer = partial(copy.copy, tokenizer), tokenizer
 
     @property
     def end_ids(self) -> list[int]:
@@ -442,7 +442,7 @@ class CausalScores(NextScores):
         return self.model.new_cache(length=self.length)
 
     def start(self) -> None:
-        self.mask = self.prompts
+        self.prompt_mask = self.prompts
         super().start()
         self.first = 0
 
@@ -459,15 +459,15 @@ class CausalScores(NextScores):
         if (first := self.first_read(ids.shape[1])) != self.first:
             self.cache, self.first = self.new_cache(), first
         start = first + self.cache.length
-        if self.mask is None:
+        if self.prompt_mask is None:
             new, mask = ids[:, start:], None
         else:
-            more = ids.shape[1] - self.mask.shape[1]
-            if more < 0 or len(ids) != len(self.mask):
+            more = ids.shape[1] - self.prompt_mask.shape[1]
+            if more < 0 or len(ids) != len(self.prompt_mask):
                 raise MaskError(
-                    f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
+                    f"the mask is of prompts {self.prompt_mask.shape}, and the ids are {ids.shape}"
                 )
-            is_real = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
+            is_real = np.pad(self.prompt_mask, ((0, 0), (0, more)), constant_values=True)
             # Padding comes first, so that the last id is one of the text.
             order = is_real.argsort(1, kind="stable")
             ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
@@ -477,9 +477,9 @@ class CausalScores(NextScores):
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
         kept = max(0, length - self.first)
-        super().keep(kept if self.mask is None or kept == self.cache.length else 0)
+        super().keep(kept if self.prompt_mask is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)
-        self.mask = None if self.mask is None else self.mask[index]
+        self.prompt_mask = None if self.prompt_mask is None else self.prompt_mask[index]
         super().select(index)

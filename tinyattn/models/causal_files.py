@@ -81,7 +81,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
     else:
         defaults |= {"hidden_act": "silu", "rope_theta": 1e4, "use_sliding_window": False}
-        defaults |= {"attention_bias": False, "mlp_bias": False}
+        # A window of null stays null, because a config that is checked is checked again.
+        defaults |= {"attention_bias": False, "mlp_bias": False, "sliding_window": None}
         config |= rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
@@ -345,8 +346,7 @@ def published_config(config: dict[str, Any]) -> dict[str, Any]:
     is_gpt2 = config["model_type"] == "gpt2"
     names = {ours: theirs for theirs, ours in FROM_GPT2.items()} if is_gpt2 else {}
     # null, where nothing is said, because transformers has other values for some families then.
-    window = () if is_gpt2 else ("sliding_window",)
-    config = dict.fromkeys((*window, "pad_token_id", "bos_token_id", "eos_token_id")) | config
+    config = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
 
 

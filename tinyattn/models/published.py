@@ -284,7 +284,7 @@ def weights_of(folder: Path) -> Path:
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{folder} has adapter_config.json: read the model that it was made for, and then "
-            "model.load_adapter(folder)"
+            "model.load_adapter(folder); if both are here, each needs a folder of its own"
         )
     for name in (WEIGHTS, INDEX):
         if (folder / name).is_file():

@@ -17,7 +17,7 @@ from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
-from .settings import check_kind, check_known, is_there, read_json, settings_of, write_json
+from .settings import check_kind, check_known, is_there, naming, read_json, settings_of, write_json
 from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -92,11 +92,8 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
             package, _, kind = kind.rpartition(".")
             if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
                 raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
-            if (
-                "\0" in place
-                or len(place) > 200
-                or not (folder / place).resolve().is_relative_to(folder.resolve())
-            ):
+            is_path = "\0" not in place and len(place) <= 200  # some systems refuse longer ones
+            if not (is_path and (folder / place).resolve().is_relative_to(folder.resolve())):
                 raise ValueError(f"path of module {i} must be inside the folder, got {place!r:.60}")
             if name in names:
                 raise ValueError(f"two modules have the name {name!r}")
@@ -231,14 +228,15 @@ def read_tokenizer(
         length = settings.get("max_seq_length")
         if length is not None:
             check_size("max_seq_length", length, 2)
-    if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
-        with settings_of(folder / TOKENIZER[2], read_json) as special:
-            checked_config(special)
-    with settings_of(folder / TOKENIZER[0], read_json) as words:
-        check_kind("model", words.get("model"), dict)
     with settings_of(folder / TOKENIZER[1]) as config:
         # As in transformers, config.json says the class if tokenizer_config.json does not.
         config = {"tokenizer_class": model.get("tokenizer_class")} | config
+    if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
+        with settings_of(folder / TOKENIZER[2], read_json) as special:
+            checked_config(special, config["tokenizer_class"])
+    with settings_of(folder / TOKENIZER[0], read_json) as words:
+        check_kind("model", words.get("model"), dict)
+    with naming(folder / TOKENIZER[1]):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
             if isinstance(most, float) and most.is_integer():

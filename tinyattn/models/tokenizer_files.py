@@ -2,7 +2,7 @@
 
 transformers 5 makes a BertTokenizer from the words of tokenizer.json and the settings of
 tokenizer_config.json, whatever else tokenizer.json says. It takes a TokenizersBackend, which was
-called PreTrainedTokenizerFast, from tokenizer.json as it stands.
+called PreTrainedTokenizerFast, from tokenizer.json as it stands; so are those of RoBERTa here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .settings import check_kind, check_known
 
 # The first has all of the tokenizer, and the second has settings that come first.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-AS_IT_STANDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+AS_IT_STANDS = ["TokenizersBackend", "PreTrainedTokenizerFast"]
+AS_IT_STANDS += [f"{x}RobertaTokenizer{y}" for x in ("", "XLM") for y in ("", "Fast")]
 SPECIAL = {  # in the order in which transformers adds those that are new
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
@@ -48,6 +49,8 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model_max_length", "max_len", "padding_side", "truncation_side"), ()),
     **dict.fromkeys(("model_input_names", "added_tokens_decoder", *NOTES.split()), ()),
 }
+# Of a tokenizer that is taken as it stands, tokenizer.json alone counts, for special words too.
+SAID_TWICE = "add_prefix_space bos_token eos_token errors sp_model_kwargs trim_offsets"
 
 
 def tokenizers_package() -> Any:
@@ -77,14 +80,11 @@ def read_tokenizer_json(content: bytes) -> Any:
         raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
 
 
-def checked_config(config: dict[str, Any]) -> None:
-    """Refuse what this tokenizer is not, and what is unknown."""
-    words = {
-        name: word["content"] if is_plain(word) else word
-        for name, word in config.items()
-        if name in SPECIAL
-    }
-    check_known(config | words, KNOWN)
+def checked_config(config: dict[str, Any], kind: Any) -> None:
+    """Refuse what a tokenizer of the class `kind` is not, and what is unknown."""
+    words = {n: x["content"] for n, x in config.items() if n in SPECIAL and is_plain(x)}
+    others = (*SPECIAL, *SAID_TWICE.split()) if kind in AS_IT_STANDS else ()
+    check_known(config | words, KNOWN | dict.fromkeys(others, ()))
     names = check_kind("model_input_names", config.get("model_input_names") or [], list)
     if names and not all(name in names for name in ("input_ids", "attention_mask")):
         raise ValueError(f"model_input_names must have attention_mask here, got {names!r:.60}")
@@ -110,7 +110,7 @@ def normalized(
     lower: texts become lowercase before anything else.
     """
     before = json.dumps(tokenizer)
-    checked_config(config)
+    checked_config(config, config.get("tokenizer_class"))
     for part, side in (("padding", "padding_side"), ("truncation", "truncation_side")):
         given = tokenizer.get(part)
         direction = given.get("direction", "Right") if isinstance(given, dict) else "Right"
