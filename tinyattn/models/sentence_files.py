@@ -92,11 +92,8 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
             package, _, kind = kind.rpartition(".")
             if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
                 raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
-            if (
-                "\0" in place
-                or len(place) > 200
-                or not (folder / place).resolve().is_relative_to(folder.resolve())
-            ):
+            is_path = "\0" not in place and len(place) <= 200
+            if not is_path or not (folder / place).resolve().is_relative_to(folder.resolve()):
                 raise ValueError(f"path of module {i} must be inside the folder, got {place!r:.60}")
             if name in names:
                 raise ValueError(f"two modules have the name {name!r}")
@@ -143,19 +140,16 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
     head: list[nn.Module] = []
     for kind, folder in modules:
         if kind == "Normalize":
-            check_places(folder)
+            with settings_of(
+                folder / "config.json"
+            ) as settings:  # of vectors of tokens it has none
+                check_known({n: x for n, x in settings.items() if n in VECTORS}, VECTORS)
             head.append(Normalize())
         else:
             dense = read_dense(folder, width)
             head.append(dense)
             width = len(dense.linear.weight)
     return head
-
-
-def check_places(folder: Path) -> None:
-    """A Normalize divides the points, and no vectors of tokens."""
-    with settings_of(folder / "config.json") as settings:
-        check_known({name: x for name, x in settings.items() if name in VECTORS}, VECTORS)
 
 
 def read_dense(folder: Path, width: int) -> Dense:
