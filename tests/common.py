@@ -177,17 +177,23 @@ def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=300):
 def attention_of(module, q, k, v, limits, mask, scale, p, seed):
     """`attention` of a module of kernels, and what it keeps for backward, on heads as in the
     formula: q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e)."""
-    options = of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask), scale
-    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), *options, reference.Drop(p, seed))
+    options = (
+        of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask),
+        scale,
+        reference.Drop(p, seed),
+    )
+    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), options)
     return out.reshape(len(q), q.shape[2], *out.shape[1:]).swapaxes(1, 2), saved
 
 
 def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, saved):
     """The gradients of q, k and v in the same form."""
-    options = of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask), scale
-    found = module.attention_backward(
-        *map(rows_of_heads, (grad, q, k, v)), *options, reference.Drop(p, seed), None, saved
+    options = (
+        of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask),
+        scale,
+        reference.Drop(p, seed),
     )
+    found = module.attention_backward(*map(rows_of_heads, (grad, q, k, v)), options, None, saved)
     return tuple(
         dx.reshape(len(x), x.shape[2], *dx.shape[1:]).swapaxes(1, 2)
         for dx, x in zip(found, (q, k, v), strict=True)

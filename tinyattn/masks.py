@@ -33,12 +33,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_, xor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .base.backend import Array, device_of, namespace, to_device
 from .base.checks import check_size, integer, require_integers
+from .base.names import offer
 from .engine.versions import Version
 from .errors import MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
@@ -220,9 +221,5 @@ def combine(*masks: ArrayLike | None) -> Mask:
     return joined(and_, *(mask for mask in masks if mask is not None))
 
 
-if not TYPE_CHECKING:  # a type checker reads the definitions
-    _made_here = {n for n, x in globals().items() if getattr(x, "__module__", "") == __name__}
-    __all__ = sorted(_made_here - {"joined", "mask_of"})
-
-    def __dir__() -> list[str]:
-        return __all__
+_own = {n for n, x in globals().items() if getattr(x, "__module__", "") == __name__}
+offer(globals(), "masks", sorted(_own - {"joined", "mask_of"}))

@@ -94,8 +94,8 @@ def test_one_query_of_each_sample_sees_what_it_should(case, has_bias, p):
     found, exact = [], []
     for (*qkv, bias, grad), results in ((arrays, found), (wide, exact)):
         bias = bias if has_bias else None
-        out, saved = kernels.attention(*qkv, *options, bias)
-        results += [out, *kernels.attention_backward(grad, *qkv, *options, bias, saved)]
+        out, saved = kernels.attention(*qkv, options, bias)
+        results += [out, *kernels.attention_backward(grad, *qkv, options, bias, saved)]
     for one, right in zip(found, exact, strict=True):
         assert np.abs(one - right).max() <= 4e-6 * max(1, np.abs(right).max())
 

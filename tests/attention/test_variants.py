@@ -342,8 +342,8 @@ def test_starts_of_one_query_or_one_for_all(limits):
     settings = of_padded((B, H, 1, 90), **hidden), 0.4, reference.NO_DROP
     rows = [x.swapaxes(1, 2).reshape(-1, H, D) for x in (q, k, v)]
     dout = grad.swapaxes(1, 2).reshape(-1, H, D)
-    out, saved = kernels.attention(*rows, *settings)
-    grads = kernels.attention_backward(dout, *rows, *settings, None, saved)
+    out, saved = kernels.attention(*rows, settings)
+    grads = kernels.attention_backward(dout, *rows, settings, None, saved)
     near = (None, None, 0.4, 0.0, 0)
     right, kept = attention_of(reference, q, k[:, :, 84:], v[:, :, 84:], *near)
     back = attention_backward_of(reference, grad, q, k[:, :, 84:], v[:, :, 84:], *near, kept)

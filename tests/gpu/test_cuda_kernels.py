@@ -234,8 +234,9 @@ def test_limits_past_the_end_are_the_end(cuda):
     check(found, reference.masked_softmax(x, None), np.float64)
     (rows,) = made(np.float64, (2, 1, 5))  # two samples of one row
     visibility = of_padded((2, 1, 1, 1))
-    out, _ = gpu.attention(*send(cuda, rows, rows, rows), visibility._replace(limits=limits), 1.0)
-    right, _ = reference.attention(rows, rows, rows, visibility, 1.0)
+    options = visibility._replace(limits=limits), 1.0, NO_DROP
+    out, _ = gpu.attention(*send(cuda, rows, rows, rows), options)
+    right, _ = reference.attention(rows, rows, rows, (visibility, 1.0, NO_DROP))
     check(out, right, np.float64)
 
 
@@ -391,12 +392,12 @@ def check_attention(cuda, arrays, visibility, p, count, seed=98765432109876):
     dtype, rest = grad.dtype, (1 / np.sqrt(arrays[0].shape[-1]), Drop(p, seed))
     on_host = visibility, *rest
     sent = on_device(cuda, visibility), *rest
-    right, weights = reference.attention(*doubled(*qkv), *on_host)
-    found, saved = gpu.attention(*send(cuda, *qkv), *sent)
+    right, weights = reference.attention(*doubled(*qkv), on_host)
+    found, saved = gpu.attention(*send(cuda, *qkv), sent)
     assert found.dtype == dtype
     check(found, right, dtype, count)
-    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, None, weights)
-    found = gpu.attention_backward(*send(cuda, grad, *qkv), *sent, None, saved)
+    right = reference.attention_backward(*doubled(grad, *qkv), on_host, None, weights)
+    found = gpu.attention_backward(*send(cuda, grad, *qkv), sent, None, saved)
     for one, expected in zip(found, right, strict=True):
         check(one.astype(dtype), expected, dtype, count)
 
@@ -422,13 +423,13 @@ def test_attention_takes_heads_as_they_lie(layout, cuda):
     q, k, v, grad = (LAYOUTS[layout](cuda, x) for x in arrays)
     view = rows_to_heads(q, samples[0])
     assert (strided(view)[0] is view) == (layout != "columns")
-    right, weights = reference.attention(*(x.get() for x in (q, k, v)), *options)
-    out, saved = gpu.attention(q, k, v, *options)
+    right, weights = reference.attention(*(x.get() for x in (q, k, v)), options)
+    out, saved = gpu.attention(q, k, v, options)
     check(out, right, np.float64, 8)
     assert out.flags.c_contiguous
-    found = gpu.attention_backward(grad, q, k, v, *options, None, saved)
+    found = gpu.attention_backward(grad, q, k, v, options, None, saved)
     right = reference.attention_backward(
-        *(x.get() for x in (grad, q, k, v)), *options, None, weights
+        *(x.get() for x in (grad, q, k, v)), options, None, weights
     )
     for one, expected in zip(found, right, strict=True):
         check(one, expected, np.float64, 8)
@@ -473,8 +474,8 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
         results = []
         for keys, values in ((k, v), (bad_k, bad_v)):
             on = send(cuda, q, keys, values)
-            out, saved = gpu.attention(*on, *options)
-            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *options, None, saved)
+            out, saved = gpu.attention(*on, options)
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, options, None, saved)
             results.append([x.get() for x in (out, *gradients)])
         for clean, found in zip(*results, strict=True):
             assert_same(found, clean)

@@ -77,10 +77,10 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
             (row_grad, rows, weight, 1e-5, kernels.rms_norm(rows, weight, 1e-5)[1])
         ],
         "weighted_sum": [(weights, make(2, 3, 5, 7), of_scores)],
-        "attention": [(q, k, v, *hidden), (*packed[:3], *causal)],
+        "attention": [(q, k, v, hidden), (*packed[:3], causal)],
         "attention_backward": [
-            (dout, q, k, v, *hidden, None, kernels.attention(q, k, v, *hidden)[1]),
-            (packed[3], *packed[:3], *causal, None, kernels.attention(*packed[:3], *causal)[1]),
+            (dout, q, k, v, hidden, None, kernels.attention(q, k, v, hidden)[1]),
+            (packed[3], *packed[:3], causal, None, kernels.attention(*packed[:3], causal)[1]),
         ],
     }
 

@@ -108,6 +108,8 @@ def in_layout(change, argument):
     if isinstance(argument, Visibility):
         arrays = {name: getattr(argument, name) for name in ("limits", "mask")}
         return argument._replace(**{n: a if a is None else change(a) for n, a in arrays.items()})
+    if isinstance(argument, tuple) and isinstance(argument[0], Visibility):  # of attention
+        return (in_layout(change, argument[0]), *argument[1:])
     return argument
 
 

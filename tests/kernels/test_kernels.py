@@ -919,8 +919,8 @@ def test_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
             exact = exact_packed_attention(q, k, v, grad, lengths, limits, 0.4, keep)
             for module in (cpu, reference):
                 settings = Visibility(*samples, limits), 0.4, reference.Drop(p, 77)
-                out, saved = module.attention(q, k, v, *settings)
-                back = module.attention_backward(grad, q, k, v, *settings, None, saved)
+                out, saved = module.attention(q, k, v, settings)
+                back = module.attention_backward(grad, q, k, v, settings, None, saved)
                 for actual, wanted in zip((out, *back), exact, strict=True):
                     assert actual.dtype == dtype
                     assert actual.shape == wanted.shape
@@ -957,8 +957,8 @@ def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
             q, k, v, grad = arrays
             visibility = Visibility(*map(samples_of, samples), reach)
             settings = visibility, 0.4, reference.Drop(p, 77)
-            out, saved = cpu.attention(q, k, v, *settings)
-            dq, dk, dv = cpu.attention_backward(grad, q, k, v, *settings, None, saved)
+            out, saved = cpu.attention(q, k, v, settings)
+            dq, dk, dv = cpu.attention_backward(grad, q, k, v, settings, None, saved)
             results.append((dq, dk, dv, out))
         for one, other, rows in zip(*results, exists, strict=True):
             assert_equal(one, other[rows.reshape(-1)])

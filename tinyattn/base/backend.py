@@ -20,7 +20,7 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
 # From the class of an array to the module with its functions; `register_cuda` adds CuPy's.
 array_types: dict[type, ModuleType] = {np.ndarray: np}
-_cuda_module: ModuleType | None = None
+_cuda_module: Any = None  # a ModuleType, once CuPy has been imported
 _tensor_kind: type | None = None
 # Called when a value of the device is about to be read; see kernels/range_checks.py.
 when_waiting: Callable[[], None] | None = None
@@ -67,7 +67,6 @@ def _load_cuda() -> ModuleType:
         if not cupy.cuda.is_available():
             raise DeviceError('device "cuda": CuPy is installed but finds no usable NVIDIA GPU')
         register_cuda(cupy)
-    assert _cuda_module is not None
     return _cuda_module
 
 

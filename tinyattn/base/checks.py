@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib import import_module
 from operator import index
+from traceback import walk_tb
 from types import EllipsisType, MethodType, NoneType
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -450,10 +451,8 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
 
 def is_of_a_check(error: Exception) -> bool:
     """True for an error that a check of this file has raised, which says enough."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and place.tb_frame.f_globals is globals()
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals is globals()
 
 
 def refuse_foreign(name: str, values: Sequence[Any]) -> None:

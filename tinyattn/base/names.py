@@ -8,8 +8,15 @@ from typing import Any
 
 # From the name of a package to what hints.py calls it; without "torch_names".
 OWNERS = {"tinyattn": "ta", "tinyattn.functional": "F", "tinyattn.nn.functional": "F"}
-OF_TORCH_NAMES = "autograd cuda nn.utils nn.utils.rnn optim.lr_scheduler utils.data".split()  # noqa: SIM905
-OWNERS |= {f"tinyattn.{name}": name for name in ("nn", "nn.init", "optim", *OF_TORCH_NAMES)}
+OF_TORCH_NAMES = (
+    "autograd",
+    "cuda",
+    "nn.utils",
+    "nn.utils.rnn",
+    "optim.lr_scheduler",
+    "utils.data",
+)
+OWNERS |= {f"tinyattn.{n}": n for n in ("masks", "nn", "nn.init", "optim", *OF_TORCH_NAMES)}
 
 
 def hints() -> Any:

@@ -74,7 +74,11 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         call = unwrapped(args, spec.must_fit, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
-            check_first(spec, args, arrays[0], len(other_positions))
+            # Arrays are taken if no argument is a Tensor, because a derivative rule runs on them;
+            # and NumPy's numbers, because it makes these of arrays without dimensions.
+            is_plain = is_array(arrays[0]) or isinstance(arrays[0], np.generic)
+            if not is_plain or len(other_positions) < len(args):
+                raise_no_tensor(spec, 0, args)
         try:
             if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
@@ -173,15 +177,6 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) 
                 checks.refuse_masked(arg)
                 arrays[i] = np.asarray(arg)
     return arrays, parents, versions, grad_positions, other_positions
-
-
-def check_first(spec: Spec, args: tuple[Any, ...], first: Any, others: int) -> None:
-    """TypeError for a first argument that is no Tensor. Arrays are taken if no argument is a
-    Tensor, because a derivative rule runs on them; and NumPy's numbers, because it makes these of
-    arrays without dimensions."""
-    is_plain = is_array(first) or isinstance(first, np.generic)
-    if not is_plain or others < len(args):
-        raise_no_tensor(spec, 0, args)
 
 
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:

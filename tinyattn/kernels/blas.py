@@ -16,23 +16,15 @@ import os
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _is_asked_for = False  # whether the user has called `set_num_threads`
-_has_begun = False  # whether anything has been computed
-_has_one_thread = False
+_has_one_thread: bool | None = None  # None: nothing has been computed yet
 
 
 def limit_once() -> bool:
     """Limit BLAS at the first call, unless it must not. Returns whether `matmul.py` may divide
     products."""
-    if not _has_begun:
-        begin()
-    return _has_one_thread
-
-
-def begin() -> None:
-    """Limit BLAS from here on: each BLAS that is loaded, because NumPy and SciPy have their own."""
-    global _has_begun
-    _has_begun = True
-    limit()
+    if _has_one_thread is None:
+        limit()
+    return bool(_has_one_thread)
 
 
 def ask_for_limit() -> None:
@@ -40,12 +32,14 @@ def ask_for_limit() -> None:
     global _is_asked_for
     if not _is_asked_for:
         _is_asked_for = True
-        if _has_begun:
+        if _has_one_thread is not None:
             limit()
 
 
 def limit() -> None:
+    """Limit BLAS from here on: each BLAS that is loaded, because NumPy and SciPy have their own."""
     global _has_one_thread
+    _has_one_thread = False
     try:
         import threadpoolctl
     except ImportError:

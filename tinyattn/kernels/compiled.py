@@ -32,7 +32,7 @@ def cpu_kernel(name: str) -> Callable[..., Any] | None:
 def cpu_kernels() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or SciPy or with TINYATTN_JIT=0."""
     module = None if FORMULAS_ONLY else imported_kernels()
-    blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
+    blas.limit()  # now, because the kernels have imported SciPy, which has a BLAS of its own
     malloc.keep_freed_memory()
     return module
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.backend import Array, namespace, on_device_of, read_only
+from ..base.random import Drop
 from ..errors import ShapeError
 
 
@@ -126,12 +127,14 @@ class Visibility(NamedTuple):
                 check_sizes(name, getattr(self, name), sizes)
 
 
+# Of one call of attention: which keys are visible, what scales the scores, dropout on the weights.
+AttentionOptions = tuple[Visibility, float, Drop]
+
+
 def check_sizes(name: str, array: Array, shape: tuple[int, ...]) -> None:
     """Raise ShapeError if an array is not of this shape, or has 1 in place of any size."""
-    agree = array.ndim == len(shape)
-    for size, expected in zip(array.shape, shape, strict=False):
-        agree = agree and size in (1, expected)
-    if not agree:
+    pairs = zip(array.shape, shape, strict=False)
+    if array.ndim != len(shape) or any(size not in (1, expected) for size, expected in pairs):
         raise ShapeError(f"{name} must be {shape}, or 1 for any of these, got {array.shape}")
 
 

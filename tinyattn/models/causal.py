@@ -374,14 +374,8 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
     heads, head_dim = config["num_attention_heads"], config["head_dim"]
     kind, eps, dropout = config["model_type"], config["rms_norm_eps"], config["resid_pdrop"]
     has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
-    attention = nn.MultiHeadAttention(
-        *(width,) * 3,
-        heads * head_dim,
-        heads,
-        config["attention_dropout"],
-        bias=has_bias["W_q"],
-        num_kv_heads=config["num_key_value_heads"],
-    )
+    sizes, groups = (width, width, width, heads * head_dim, heads), config["num_key_value_heads"]
+    attention = nn.MultiHeadAttention(*sizes, config["attention_dropout"], has_bias["W_q"], groups)
     attention.W_o = nn.Linear(heads * head_dim, width, bias=has_bias["W_o"])
     if kind in published.WITH_HEAD_NORMS:
         attention.q_norm = nn.RMSNorm(head_dim, eps)

@@ -87,10 +87,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
-    check_known(
-        config,
-        KNOWN | {"hidden_act": tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu", "swish")},
-    )
+    activations = tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu", "swish")
+    check_known(config, KNOWN | {"hidden_act": activations})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
     config["intermediate_size"] = config.get("intermediate_size", 4 * width)

@@ -93,7 +93,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
             if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
                 raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
             is_path = "\0" not in place and len(place) <= 200  # some systems refuse longer ones
-            if not (is_path and (folder / place).resolve().is_relative_to(folder.resolve())):
+            if not is_path or not (folder / place).resolve().is_relative_to(folder.resolve()):
                 raise ValueError(f"path of module {i} must be inside the folder, got {place!r:.60}")
             if name in names:
                 raise ValueError(f"two modules have the name {name!r}")
@@ -140,19 +140,15 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
     head: list[nn.Module] = []
     for kind, folder in modules:
         if kind == "Normalize":
-            check_places(folder)
+            # It divides the vectors of texts, and none of tokens.
+            with settings_of(folder / "config.json") as settings:
+                check_known({n: x for n, x in settings.items() if n in VECTORS}, VECTORS)
             head.append(Normalize())
         else:
             dense = read_dense(folder, width)
             head.append(dense)
             width = len(dense.linear.weight)
     return head
-
-
-def check_places(folder: Path) -> None:
-    """A Normalize divides the points, and no vectors of tokens."""
-    with settings_of(folder / "config.json") as settings:
-        check_known({name: x for name, x in settings.items() if name in VECTORS}, VECTORS)
 
 
 def read_dense(folder: Path, width: int) -> Dense:

@@ -103,7 +103,8 @@ def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> 
             raise ValueError(
                 f"the setting {name!r} is unknown here, with the value {value!r:.60}: {what_to_do}"
             )
-        if known[name] and not any(value == one and is_alike(value, one) for one in known[name]):
+        is_bool = isinstance(value, bool)  # because 1 == True
+        if known[name] and (value, is_bool) not in [(x, isinstance(x, bool)) for x in known[name]]:
             allowed = " or ".join(repr(one) for one in known[name])
             raise ValueError(f"{name} must be {allowed} here, got {value!r:.60}")
 
@@ -112,8 +113,3 @@ def is_inert(name: str, value: Any) -> bool:
     """Whether a setting that is unknown says nothing: it is null or switched off, or private, or of
     another program, as "transformers.js_config"."""
     return value in (None, False, {}, [], "") or name[:1] == "_" or "." in name
-
-
-def is_alike(value: Any, other: Any) -> bool:
-    """Whether both are booleans or none is, because 1 == True."""
-    return isinstance(value, bool) == isinstance(other, bool)

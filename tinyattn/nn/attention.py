@@ -162,10 +162,8 @@ def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike 
     """Packed queries, keys and values are (N, D), with one N, and take no mask."""
     shapes = queries.shape, keys.shape, values.shape
     if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ShapeError(
-            "packed queries, keys and values are (N, D) with one N, got "
-            + ", ".join(map(str, shapes))
-        )
+        came = ", ".join(map(str, shapes))
+        raise ShapeError(f"packed queries, keys and values are (N, D) with one N, got {came}")
     if mask is not None:
         raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..base.checks import as_array, check_choice, check_type, require_float
-from ..base.names import UnknownNameError
+from ..base.names import offer
 from ..base.random import generator
 from ..engine.autograd import Leaf
 from ..engine.grad_mode import no_grad
@@ -24,8 +24,7 @@ from ..errors import ShapeError
 from ..tensors.operators import check_writable
 from ..tensors.tensor import Tensor
 
-_is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
-is_skipped = _is_skipped.get
+is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
 
 
 @contextmanager
@@ -34,16 +33,16 @@ def skipped() -> Iterator[None]:
 
     Parameters then have arbitrary values.
     """
-    token = _is_skipped.set(True)
+    token = is_skipped.set(True)
     try:
         yield
     finally:
-        _is_skipped.reset(token)
+        is_skipped.reset(token)
 
 
 def unfilled(module: Any) -> dict[int, Tensor]:
     """By id(parameter), a parameter in new memory without values; no entry outside `skipped`."""
-    return {id(p): untouched(p) for p in module.parameters()} if is_skipped() else {}
+    return {id(p): untouched(p) for p in module.parameters()} if is_skipped.get() else {}
 
 
 def untouched(parameter: Tensor, shape: Any = None) -> Any:
@@ -75,14 +74,14 @@ def fill(tensor: Tensor, values: np.ndarray | float) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
-    if is_skipped():
+    if is_skipped.get():
         return tensor
     return fill(tensor, generator().uniform(a, b, checked(tensor).shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std^2)."""
-    if is_skipped():
+    if is_skipped.get():
         return tensor
     return fill(tensor, mean + std * generator().standard_normal(checked(tensor).shape))
 
@@ -160,8 +159,5 @@ def linear_default_(weight: Tensor, bias: Tensor | None) -> None:
         uniform_(bias, -bound, bound)
 
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        names = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
-        raise UnknownNameError("nn.init", name, names)
+_own = [n for n, x in globals().items() if getattr(x, "__module__", "") == __name__]
+offer(globals(), "nn.init", sorted(_own))

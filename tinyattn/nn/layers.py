@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import DTypeLike, check_number, check_size, checked_probability, listed
+from ..base.checks import DTypeLike, check_number, check_size, checked_probability, sizes_of
 from ..base.random import NO_DROP, Drop, dropout_seed
 from ..ops.arguments import ArrayLike
 from ..ops.embedding import check_padding_idx
@@ -23,7 +23,7 @@ def size_of_weight(dim: int) -> property:
 
 
 def new_parameter(value: float, shape: Any, dtype: DTypeLike, device: str | None) -> Parameter:
-    if init.is_skipped():
+    if init.is_skipped.get():
         return init.untouched(Parameter(np.float32(value), dtype=dtype, device=device), shape)
     return Parameter(np.full(shape, value, np.float32), dtype=dtype, device=device)
 
@@ -146,9 +146,7 @@ class RMSNorm(Module):
 
 
 def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    single = isinstance(normalized_shape, (int, np.integer))
-    sizes = [normalized_shape] if single else listed("normalized_shape", normalized_shape)
-    return tuple(check_size("normalized_shape", n) for n in sizes)
+    return tuple(check_size("normalized_shape", n) for n in sizes_of((normalized_shape,)))
 
 
 class Dropout(Module):

@@ -23,7 +23,7 @@ from ..kernels import with_kernels
 from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
 from ..kernels.sums import float32_of, in_c_order
-from ..kernels.visibility import Samples, Visibility, check_sizes
+from ..kernels.visibility import AttentionOptions, Samples, Visibility, check_sizes
 from .arguments import check_same_dtype_and_device, float_tensor
 from .arithmetic import where
 from .dropout import drop
@@ -58,7 +58,8 @@ def attention(
     visibility.check(visibility.scores_shape(heads[0]))
     if bias is not None:
         check_sizes("bias", bias, visibility.scores_shape(heads[0]))
-    out, weights = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+    options = visibility, scale, drop
+    out, weights = attention_of_rows(q_rows, k_rows, v_rows, options, bias)
     return in_form_of(q, out), (weights, q_rows, k_rows, v_rows)
 
 
@@ -67,21 +68,15 @@ def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     if saved is None:  # on Tensors
         saved = None, in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
     weights, q_rows, k_rows, v_rows = saved
-    options = visibility, scale, drop, bias, weights
-    grads = attention_of_rows_backward(in_heads(grad, heads[0]), q_rows, k_rows, v_rows, *options)
+    rows, options = (in_heads(grad, heads[0]), q_rows, k_rows, v_rows), (visibility, scale, drop)
+    grads = attention_of_rows_backward(*rows, options, bias, weights)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
 
 @with_kernels(cpu="tiled_attention.attention", cuda="tiled_attention.attention")
 def attention_of_rows(
-    q: Any,
-    k: Any,
-    v: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop = NO_DROP,
-    bias: Any = None,
+    q: Any, k: Any, v: Any, options: AttentionOptions, bias: Any = None
 ) -> tuple[Any, Any]:
     """dropout(weights) v in each head of each sample, and what backward needs.
 
@@ -91,8 +86,9 @@ def attention_of_rows(
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
         q, k, v, bias = map(wide, (q, k, v, bias))
-        out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
+        out, weights = attention_of_rows(q, k, v, options, bias)
         return out.astype(np.float16), weights
+    visibility, scale, drop = options
     weights = attention_weights(q, k, visibility, scale, bias)
     return attention_output(dropped(weights, drop), v, visibility), weights
 
@@ -134,15 +130,7 @@ def dropped(weights: Any, dropping: Drop) -> Any:
 
 @with_kernels(cpu="tiled_attention.attention_backward", cuda="tiled_attention.attention_backward")
 def attention_of_rows_backward(
-    grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
-    bias: Any,
-    weights: Any,
+    grad: Any, q: Any, k: Any, v: Any, options: AttentionOptions, bias: Any, weights: Any
 ) -> tuple[Any, ...]:
     """Gradients of q, k and v, and of the bias if there is one: with products = q k^T,
 
@@ -153,7 +141,8 @@ def attention_of_rows_backward(
     if q.dtype == np.float16 and is_array(q):
         grad, q, k, v, bias = map(wide, (grad, q, k, v, bias))
         # The forward may have left the numbers of a kernel, which only its backward can read.
-        return attention_of_rows_backward(grad, q, k, v, visibility, scale, drop, bias, weights)
+        return attention_of_rows_backward(grad, q, k, v, options, bias, weights)
+    visibility, scale, drop = options
     if weights is None:  # computed again: on Tensors, because saved ones are not in the graph
         weights = attention_weights(q, k, visibility, scale, bias)
     queries, keys = visibility.queries, visibility.keys

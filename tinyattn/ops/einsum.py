@@ -50,10 +50,11 @@ def letters_of(
     names = inputs.split(",")
     if len(names) != len(shapes):
         raise_wrong_equation(equation, shapes)
-    unused = [letter for letter in ascii_letters if letter not in inputs]
-    dots = [
-        letters_of_dots(name, len(shape), unused) for name, shape in zip(names, shapes, strict=True)
-    ]
+    unused, dots = [letter for letter in ascii_letters if letter not in inputs], []
+    for name, shape in zip(names, shapes, strict=True):
+        number = len(shape) - (len(name) - 3) if "..." in name else 0
+        # The last dimension has the same letter everywhere.
+        dots.append("".join(reversed(unused[: max(number, 0)])))
     names = [name.replace("...", letters, 1) for name, letters in zip(names, dots, strict=True)]
     if not arrow:
         once = [a for a in sorted(set(inputs)) if inputs.count(a) == 1 and a.isalpha()]
@@ -64,12 +65,6 @@ def letters_of(
     if not known or sizes is None:
         raise_wrong_equation(equation, shapes)
     return names, out, sizes
-
-
-def letters_of_dots(name: str, ndim: int, unused: list[str]) -> str:
-    """The letters that "..." stands for; the last dimension has the same letter everywhere."""
-    number = ndim - (len(name) - 3) if "..." in name else 0
-    return "".join(reversed(unused[: max(number, 0)]))
 
 
 def sizes_of_letters(names: list[str], shapes: Sequence[tuple[int, ...]]) -> dict[str, int] | None:

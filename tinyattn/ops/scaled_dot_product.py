@@ -12,13 +12,7 @@ from ..base.backend import Array, to_device
 from ..base.random import Drop
 from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..errors import DtypeError, ShapeError
-from .arguments import (
-    ArrayLike,
-    check_same_dtype_and_device,
-    checked_bias,
-    float_tensor,
-    lifted,
-)
+from .arguments import ArrayLike, check_same_dtype_and_device, checked_bias, float_tensor, lifted
 from .arithmetic import where
 from .attention import attention, attention_with_weights, clear_invisible, default_scale
 from .visibility import checked_mask, visibility_of

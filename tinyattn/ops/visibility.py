@@ -128,9 +128,8 @@ def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     """A mask in any of its forms as booleans (B|1, H|1, Q|1, K|1), for scores (B, H, Q, K)."""
     array = booleans_of(mask)
     lifted = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
-    for size, of_scores in zip(lifted.shape, shape, strict=True):
-        if size not in (1, of_scores):
-            raise MaskError(wrong_mask(array.shape, shape))
+    if any(n not in (1, of_scores) for n, of_scores in zip(lifted.shape, shape, strict=True)):
+        raise MaskError(wrong_mask(array.shape, shape))
     refuse_queries_by_keys(mask, array, shape[2])
     return lifted.copy()  # because the graph saves it, and the caller may write to the original
 

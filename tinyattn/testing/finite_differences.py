@@ -202,8 +202,9 @@ class Checker:
         )
 
     def cotangents(self) -> list[Tensor]:
-        outs = self.outputs()
-        return [Tensor(self.rng.standard_normal(o.shape), device=o.device) for o in outs]
+        """Random gradients of the outputs, which require gradients themselves."""
+        outs, draw = self.outputs(), self.rng.standard_normal
+        return [Tensor(draw(o.shape), device=o.device, requires_grad=True) for o in outs]
 
     def of_the_gradient(self) -> Checker:
         """A Checker of the gradient of `fn`, a function of the inputs and cotangents."""
@@ -219,13 +220,12 @@ class Checker:
             return tuple(g for g in gradients if g is not None and g.requires_grad)
 
         gradient.extra_parameters = self.named  # type: ignore[attr-defined]
-        cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
-        inputs = [*self.inputs, *cotangents]
+        inputs = [*self.inputs, *self.cotangents()]
         return Checker(gradient, inputs, self.rng, self.eps, self.atol, self.rtol, self.hint)
 
     def check_recorded(self) -> None:
         """Rules that run on Tensors must give the same as on arrays."""
-        cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
+        cotangents = self.cotangents()
         unrecorded, recorded = (
             grad(self.outputs(), self.tensors, cotangents, create_graph=create, allow_unused=True)
             for create in (False, True)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from ..base.backend import read_only
 from ..base.checks import check_type
@@ -79,7 +80,18 @@ def check_op(
         raise ValueError("check_op needs at least one sample: with none it would prove nothing")
     rng = np.random.default_rng(seed)
     fn = converted(check_type("fn is a function of Tensors, or a module", fn, Callable), np.float64)
-    checks = checks_for(reference, smooth, second_order, bitwise, eps)
+    every: dict[str, Any] = {
+        "value": reference is not None and partial(check_value, reference),
+        "purity": check_purity,  # early, because the others fail too if an input changes
+        "derivative": smooth and partial(check_derivative, eps),
+        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
+        "recorded derivative": second_order and check_recorded,
+        "linearity": check_linearity,
+        "dtypes": check_dtypes,
+        "memory layouts": partial(check_layouts, bitwise),
+        "lifetime": check_lifetime,
+    }
+    checks = {name: check for name, check in every.items() if check}  # those that are asked for
     kinks: list[str] = []
     for number, sample in enumerate(samples):
         arguments = [differentiable(value) for value in sample]
@@ -93,24 +105,6 @@ def check_op(
     count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
     at_kinks = f"; {len(kinks)} at a kink, first {kinks[0]}" if kinks else ""
     return f"{name}, {count}: {', '.join(checks)}{at_kinks}"
-
-
-def checks_for(
-    reference: Function | None, smooth: bool, second_order: bool, bitwise: bool, eps: float
-) -> dict[str, Callable[[Function, Arguments, np.random.Generator], list[str] | None]]:
-    """The checks that were asked for, by the name of the property."""
-    checks: dict[str, Any] = {
-        "value": reference is not None and partial(check_value, reference),
-        "purity": check_purity,  # early, because the others fail too if an input changes
-        "derivative": smooth and partial(check_derivative, eps),
-        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
-        "recorded derivative": second_order and check_recorded,
-        "linearity": check_linearity,
-        "dtypes": check_dtypes,
-        "memory layouts": partial(check_layouts, bitwise),
-        "lifetime": check_lifetime,
-    }
-    return {name: check for name, check in checks.items() if check}
 
 
 # Calling the function
@@ -163,7 +157,7 @@ def random_cotangents(seed: int) -> Cotangents:
     return lambda output: signed(rng, output.shape).astype(output.dtype)
 
 
-def draw(rng: np.random.Generator) -> int:
+def draw(rng: Generator) -> int:
     return int(rng.integers(2**31))
 
 
@@ -175,9 +169,7 @@ def bits(array: np.ndarray) -> tuple[Any, ...]:
 # The properties
 
 
-def check_value(
-    reference: Function, fn: Function, arguments: Arguments, rng: np.random.Generator
-) -> None:
+def check_value(reference: Function, fn: Function, arguments: Arguments, rng: Generator) -> None:
     target = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
     outputs = [output.numpy() for output in tensors_in(fn(*arguments))]
     expected = list(map(np.asarray, target if isinstance(target, (tuple, list)) else [target]))
@@ -190,7 +182,7 @@ def check_value(
             raise GradcheckError(f"output {i} is not what the reference gives")
 
 
-def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_purity(fn: Function, arguments: Arguments, rng: Generator) -> None:
     """Nothing but the result changes, and a second run gives the same bits."""
     values = (*arguments, *tensors_to_check(fn, ()))
     inputs = [a._data if isinstance(a, Tensor) else a for a in values]
@@ -225,9 +217,7 @@ def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -
             )
 
 
-def check_derivative(
-    eps: float, fn: Function, arguments: Arguments, rng: np.random.Generator
-) -> list[str]:
+def check_derivative(eps: float, fn: Function, arguments: Arguments, rng: Generator) -> list[str]:
     """Returns the names of the derivatives at a kink."""
     size = sum(tensor.numel() for tensor in tensors_to_check(fn, arguments))
     outputs = sum(output.numel() for output in tensors_in(fn(*arguments)))
@@ -237,7 +227,7 @@ def check_derivative(
 
 
 def check_second_derivative(
-    eps: float, fn: Function, arguments: Arguments, rng: np.random.Generator
+    eps: float, fn: Function, arguments: Arguments, rng: Generator
 ) -> list[str]:
     checker = Checker(fn, arguments, rng, eps, atol=1e-6, rtol=1e-5)
     try:
@@ -246,11 +236,11 @@ def check_second_derivative(
         raise GradcheckError(f"second order: {error}") from error
 
 
-def check_recorded(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_recorded(fn: Function, arguments: Arguments, rng: Generator) -> None:
     Checker(fn, arguments, rng).check_recorded()
 
 
-def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_linearity(fn: Function, arguments: Arguments, rng: Generator) -> None:
     """Exact, because a number and its double have the same digits."""
     seed = draw(rng)
 
@@ -266,7 +256,7 @@ def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator
             raise GradcheckError(f"gradient {i} does not double when the cotangent does")
 
 
-def check_dtypes(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_dtypes(fn: Function, arguments: Arguments, rng: Generator) -> None:
     for dtype in (np.float32, np.float16):
         inputs = in_dtype(arguments, dtype)
         outputs, gradients = run(converted(fn, dtype), inputs, random_cotangents(draw(rng)))
@@ -277,16 +267,14 @@ def check_dtypes(fn: Function, arguments: Arguments, rng: np.random.Generator) -
                 )
 
 
-def check_layouts(
-    bitwise: bool, fn: Function, arguments: Arguments, rng: np.random.Generator
-) -> None:
+def check_layouts(bitwise: bool, fn: Function, arguments: Arguments, rng: Generator) -> None:
     for dtype in (np.float64, np.float32):
         function, inputs = converted(fn, dtype), in_dtype(arguments, dtype)
         tolerance = 4096 * float(np.finfo(dtype).eps)
         for name, lay in LAYOUTS.items():
             seed = draw(rng)
-            results = run_laid_out(function, inputs, [lay], seed)
-            expected = run_laid_out(function, inputs, [lay, contiguous], seed)
+            results = run_laid_out(function, inputs, lay, seed)
+            expected = run_laid_out(function, inputs, lambda x: contiguous(lay(x)), seed)  # noqa: B023
             for one, other in zip(results, expected, strict=True):
                 if bits(one) != bits(other) and (bitwise or not close(one, other, tolerance)):
                     raise GradcheckError(
@@ -300,16 +288,8 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
     return np.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def run_laid_out(
-    fn: Function, arguments: Arguments, layouts: list[Layout], seed: int
-) -> list[np.ndarray]:
-    """Outputs and gradients; Tensors and cotangents are put into each layout in turn."""
-
-    def lay(array: np.ndarray) -> np.ndarray:
-        for layout in layouts:
-            array = layout(array)
-        return array
-
+def run_laid_out(fn: Function, arguments: Arguments, lay: Layout, seed: int) -> list[np.ndarray]:
+    """Outputs and gradients; Tensors and cotangents are put into the layout."""
     cotangents = random_cotangents(seed)
     arranged = [
         wrap(lay(a._data)).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a
@@ -319,7 +299,7 @@ def run_laid_out(
     return outputs + gradients
 
 
-def check_lifetime(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_lifetime(fn: Function, arguments: Arguments, rng: Generator) -> None:
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -35,10 +35,7 @@ compiler.delete_stale_code(elementwise.erf_elements)
 @cache
 def kernel(name: str) -> Callable[..., Any]:
     """The kernel "file.function" of this folder."""
-    found = function_of(__name__, name)
-    retried = compiler.retrying(found)
-    retried.takes_formula = getattr(found, "takes_formula", False)  # type: ignore[attr-defined]
-    return retried
+    return compiler.retrying(function_of(__name__, name))
 
 
 compiler.watch_compilation()

@@ -30,29 +30,23 @@ _kernels: list[Any] = []  # those whose code is kept
 _is_warned = False
 
 
+# For a function that only kernels call: it becomes part of their machine code.
+inner = partial(numba.njit, fastmath=CONTRACT, **SETTINGS)
+# So too, but Numba copies the code into each caller. For functions that take or give NamedTuples of
+# arrays, because each array that is passed on costs two counts of references.
+inlined = partial(inner, inline="always")
+
+
 def jit(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
     """`numba.njit` for a kernel, which Python calls. Its machine code is kept on the disk."""
     if function is None:
         return partial(jit, fastmath=fastmath)
     try:
-        kernel = numba.njit(cache=True, fastmath=fastmath, **SETTINGS)(function)
+        kernel = inner(function, cache=True, fastmath=fastmath)
         _kernels.append(kernel)
         return kernel
     except RuntimeError:  # no folder for the cache can be written
-        return numba.njit(fastmath=fastmath, **SETTINGS)(function)
-
-
-def inner(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
-    """`numba.njit` for a function that only kernels call: it becomes part of their machine code."""
-    if function is None:
-        return partial(inner, fastmath=fastmath)
-    return numba.njit(fastmath=fastmath, **SETTINGS)(function)
-
-
-def inlined(function: Any) -> Any:
-    """As `inner`, but Numba copies the code into each caller. For functions that take or give
-    NamedTuples of arrays, because each array that is passed on costs two counts of references."""
-    return numba.njit(inline="always", fastmath=CONTRACT, **SETTINGS)(function)
+        return inner(function, fastmath=fastmath)
 
 
 def delete_stale_code(kernel: Any) -> None:
@@ -72,8 +66,8 @@ def delete_stale_code(kernel: Any) -> None:
         current = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
         if stamp.is_file() and stamp.read_text() == current:
             return
-        delete_code(stamp.parent)
-        stamp.parent.mkdir(parents=True, exist_ok=True)
+        delete_code(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         temporary = stamp.with_suffix(f".{os.getpid()}")
         temporary.write_text(current)
         temporary.replace(stamp)
@@ -85,10 +79,8 @@ def folder_of(kernel: Any) -> Path | None:
     return None if path is None else Path(path)
 
 
-def delete_code(folder: Path | None) -> None:
+def delete_code(folder: Path) -> None:
     """Delete the machine code of tinyattn's kernels that Numba keeps there."""
-    if folder is None:
-        return
     with suppress(OSError):
         for source in FOLDER.glob("*.py"):
             for path in folder.glob(f"{source.stem}.*.nb[ic]"):
@@ -111,7 +103,7 @@ def delete_all_code(error: Exception) -> None:
     global _is_warned
     if "no compiled object" in str(error):
         raise KeyboardInterrupt from None
-    for folder in set(map(folder_of, _kernels)):
+    for folder in filter(None, set(map(folder_of, _kernels))):
         delete_code(folder)
     if not _is_warned:
         _is_warned = True
@@ -126,7 +118,7 @@ def delete_all_code(error: Exception) -> None:
 def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls this one, and calls it again if Numba's cache has failed."""
 
-    @wraps(function)
+    @wraps(function)  # which gives it the mark of `takes_formula` too
     def call(*arguments: Any) -> Any:
         for _ in _kernels:  # a call may need several, and each may fail once
             try:

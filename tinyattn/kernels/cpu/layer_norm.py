@@ -62,14 +62,6 @@ def norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first
                 dx[i, j] = inv_std * (g - g_mean - normal * gn_mean)
 
 
-def blocks_of(x: np.ndarray) -> tuple[int, int]:
-    """How many blocks of rows are summed apart, and how many rows each has."""
-    rows = x.size // x.shape[-1]
-    # As many for any number of threads, so that the sums do not depend on it.
-    blocks = max(1, min(x.size // BLOCK, rows // BLOCK_ROWS))
-    return blocks, -(-rows // blocks)
-
-
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     if not x.size:
         return NotImplemented
@@ -116,7 +108,9 @@ def gradients(
     dx = np.empty(x.shape, x.dtype)
     scale = np.ones(columns, x.dtype) if weight is None else weight
     means = None if means is None else as_input(means.reshape(-1))
-    blocks, height = blocks_of(x)
+    # As many blocks of rows for any number of threads, so that the sums do not depend on it.
+    blocks = max(1, min(x.size // BLOCK, inv_stds.size // BLOCK_ROWS))
+    height = -(-inv_stds.size // blocks)
     sums = np.zeros((blocks, 2, columns))
     inputs = as_rows(grad), as_rows(x), as_input(scale), means, as_input(inv_stds.reshape(-1))
     results = dx.reshape(-1, columns), sums

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.random import NO_DROP, Drop
+from ...base.random import Drop
 from ..packing import sum_heads
 from ..threads import parallel_for
-from ..visibility import Visibility
+from ..visibility import AttentionOptions, Visibility
 from .attention_blocks import (
     BLOCK,
     Rows,
@@ -179,21 +179,13 @@ NONE = np.empty((0, 0, 0), np.float32)
 NO_GRADIENTS = Gradients(as_input(NONE), NONE, NONE, NONE, NONE)
 
 
-def run(
-    kernel: Any,
-    inputs: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
-    results: Any,
-    products: int,
-) -> None:
+def run(kernel: Any, inputs: Any, options: AttentionOptions, results: Any, products: int) -> None:
     """Call a kernel for all heads of all samples, on several threads if it pays.
 
     inputs: q, k, v, bias. results: the last arguments of the kernel.
     products: how many matrix products the kernel computes for each block.
     """
-    queries, keys, limits, mask, starts, _ = visibility
+    (queries, keys, limits, mask, starts, _), scale, drop = options
     *qkv, bias = inputs
     shift = NO_BIAS if bias is None else as_input(bias)
     has = mask is not None, bias is not None
@@ -215,15 +207,15 @@ def is_decoding(visibility: Visibility) -> bool:
 
 
 def forward(
-    inputs: Any, visibility: Visibility, scale: float, drop: Drop, kernel: Any = None
+    inputs: Any, options: AttentionOptions, kernel: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output of a kernel, and what it saves; without one, of that which suits the queries."""
     q, _, v, _ = inputs
     if kernel is None:
-        kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
+        kernel = attention_of_one_query if is_decoding(options[0]) else attention_heads
     out = np.zeros((*q.shape[:2], v.shape[2]), q.dtype)
     saved = np.empty((2, *q.shape[:2]), q.dtype)
-    run(kernel, inputs, visibility, scale, drop, (out, saved, NO_GRADIENTS), 2)
+    run(kernel, inputs, options, (out, saved, NO_GRADIENTS), 2)
     return out, saved
 
 
@@ -233,21 +225,19 @@ def attention(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop = NO_DROP,
+    options: AttentionOptions,
     bias: Any = None,
 ) -> Any:
     """The output, and what backward needs of it."""
-    options = visibility, scale, drop
+    visibility, _, drop = options
     if not is_compiled_for(q, k, v, drop):
         return NotImplemented
     if needs_formula(visibility, bias, q, k, v):
-        exact, _ = formula(q, k, v, *options, bias)
-        out, _ = forward([*map(cleaned, (q, k, v, bias))], *options)
+        exact, _ = formula(q, k, v, options, bias)
+        out, _ = forward([*map(cleaned, (q, k, v, bias))], options)
         queries, _ = affected(q, k, v, q, visibility, bias)
         return np.where(queries, exact, out), None
-    return forward((q, k, v, bias), *options)
+    return forward((q, k, v, bias), options)
 
 
 @takes_formula
@@ -257,39 +247,37 @@ def attention_backward(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
+    options: AttentionOptions,
     bias: Any,
     saved: Any,
 ) -> Any:
     """Gradients of q, k and v, and of the bias if there is one."""
-    options = visibility, scale, drop
+    visibility, _, drop = options
     if not is_compiled_for(q, k, v, drop):
         return NotImplemented
     if not needs_formula(visibility, bias, grad, q, k, v):
-        return backward(grad, (q, k, v, bias), saved, *options)
-    exact = formula(grad, q, k, v, *options, bias, None)
+        return backward(grad, (q, k, v, bias), saved, options)
+    exact = formula(grad, q, k, v, options, bias, None)
     clean = *map(cleaned, (q, k, v)), cleaned(bias)
-    _, saved = forward(clean, *options)
-    grads = backward(cleaned(grad), clean, saved, *options)
+    _, saved = forward(clean, options)
+    grads = backward(cleaned(grad), clean, saved, options)
     queries, keys = affected(q, k, v, grad, visibility, bias)
     mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
     return mixed if bias is None else (*mixed, exact[3])
 
 
 def backward(
-    grad: np.ndarray, inputs: Any, saved: Any, visibility: Visibility, scale: float, drop: Drop
+    grad: np.ndarray, inputs: Any, saved: Any, options: AttentionOptions
 ) -> tuple[np.ndarray, ...]:
     """Gradients of the inputs (q, k, v, bias), all of which are finite or see the same keys."""
-    q, k, v, bias = inputs
+    (q, k, v, bias), visibility = inputs, options[0]
     heads, groups = q.shape[1], k.shape[1]
     dq, dk, dv = (np.zeros((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((0, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
-        _, saved = forward(inputs, visibility, scale, drop, attention_heads)
+        _, saved = forward(inputs, options, attention_heads)
     results = (NONE, saved, Gradients(as_input(grad), dq, dk, dv, dbias))
-    run(attention_heads, inputs, visibility, scale, drop, results, 5)
+    run(attention_heads, inputs, options, results, 5)
     dk, dv = (sum_heads(x, groups) for x in (dk, dv))  # over the heads that share a key
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))

@@ -36,21 +36,15 @@ def or_null(array: Any) -> Any:
 
 
 def layer_norm_backward(grad: Array, x: Array, weight: Any, eps: float, saved: Any) -> Any:
-    if not x.size:
-        return NotImplemented
-    dx, dbias, dweight = gradients(grad, x, weight, *saved)
-    return dx, None if weight is None else dweight, dbias
+    return gradients(grad, x, weight, *saved) if x.size else NotImplemented
 
 
 def rms_norm_backward(grad: Array, x: Array, weight: Any, eps: float, inverse: Any) -> Any:
-    if not x.size:
-        return NotImplemented
-    dx, _, dweight = gradients(grad, x, weight, None, inverse)
-    return dx, dweight
+    return gradients(grad, x, weight, None, inverse)[:2] if x.size else NotImplemented
 
 
 def gradients(grad: Array, x: Array, weight: Any, means: Any, inv_stds: Array) -> tuple[Any, ...]:
-    """dx; and dbias and dweight, which are None for RMSNorm without a weight."""
+    """dx, dweight and dbias; dweight is None without a weight."""
     xp, sizes = namespace(x), as_matrix(x.shape)
     grad, x = in_c_order(grad), in_c_order(x)
     dx, stats = xp.empty(x.shape, x.dtype), xp.empty((3, sizes[0]), real(x.dtype))
@@ -58,4 +52,5 @@ def gradients(grad: Array, x: Array, weight: Any, means: Any, inv_stds: Array) -
     run("layer_norm", "layer_norm_backward", x, by_rows(*sizes), *arrays, *sizes)
     if weight is None and means is None:
         return dx, None, None
-    return dx, *column_sums(grad.reshape(sizes), x, stats)
+    dbias, dweight = column_sums(grad.reshape(sizes), x, stats)
+    return dx, None if weight is None else dweight, dbias

@@ -16,9 +16,8 @@ def of_rows(kernel: str, *arrays: Array, options: tuple[Any, ...] = ()) -> Array
     out = namespace(arrays[0]).empty(arrays[0].shape, arrays[0].dtype)
     if out.size:
         sizes = as_matrix(out.shape)
-        run(
-            "softmax", kernel, out, by_rows(*sizes), *map(in_c_order, arrays), out, *sizes, *options
-        )
+        arguments = *map(in_c_order, arrays), out, *sizes, *options
+        run("softmax", kernel, out, by_rows(*sizes), *arguments)
     return out
 
 

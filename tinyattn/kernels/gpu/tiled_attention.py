@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.backend import Array, namespace
-from ...base.random import NO_DROP, Drop
+from ...base.random import Drop
 from ..packing import as_packed, padded, sum_heads
-from ..visibility import Visibility
+from ..visibility import AttentionOptions
 from .launch import SCALARS, drop_arguments, function, real, visibility_arguments
 
 # A block has 48 KiB of shared memory. It may ask for more, 64 KiB at least from compute capability
@@ -107,20 +107,13 @@ def strided(array: Array) -> tuple[Any, int, int, int]:
     return array, sample // size, row // size, head // size
 
 
-def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop = NO_DROP,
-    bias: Any = None,
-) -> Any:
+def attention(q: Array, k: Array, v: Array, options: AttentionOptions, bias: Any = None) -> Any:
     """The output; and for backward the maximum and 1 / sum of each row of scores, (2, B * H * Q).
 
     Samples of one length are views (B, N, H, d) of the rows. Others are padded, because a block of
     the kernel works on one sample.
     """
+    visibility, scale, drop = options
     if bias is not None or not has_tiles(q, k, v, drop):
         return NotImplemented
     q = padded(q, visibility.queries)
@@ -131,24 +124,17 @@ def attention(
     saved = xp.empty((2, batch * heads * queries), real(q.dtype))
     _, keys, groups, _ = k.shape
     numbers = batch * heads, heads, groups, queries, keys, float(scale)
-    options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
+    settings = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     arrays = *strided(q), *strided(k), *strided(v)
-    run_tiled("attention", queries, q, v, *arrays, out, saved, *options)
+    run_tiled("attention", queries, q, v, *arrays, out, saved, *settings)
     return as_packed(out, visibility.queries), saved
 
 
 def attention_backward(
-    grad: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
-    bias: Any,
-    saved: Any,
+    grad: Array, q: Array, k: Array, v: Array, options: AttentionOptions, bias: Any, saved: Any
 ) -> Any:
     """Gradients of q, k, v, and of a bias; weights are computed again, from what forward saved."""
+    visibility, scale, drop = options
     if bias is not None or not has_tiles(q, k, v, drop):
         return NotImplemented
     grad, q = padded(grad, visibility.queries), padded(q, visibility.queries)
@@ -159,9 +145,9 @@ def attention_backward(
     dq, dk, dv = (xp.empty((*x.shape[:2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
     _, keys, groups, _ = k.shape
     numbers = batch * heads, heads, groups, queries, keys, float(scale)
-    options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
+    settings = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     arrays = *strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums
-    run_tiled("attention_backward_q", queries, q, v, *arrays, dq, *options)
-    run_tiled("attention_backward_kv", keys, q, v, *arrays, dk, dv, *options)
+    run_tiled("attention_backward_q", queries, q, v, *arrays, dq, *settings)
+    run_tiled("attention_backward_kv", keys, q, v, *arrays, dk, dv, *settings)
     dk, dv = (as_packed(sum_heads(x, groups), visibility.keys) for x in (dk, dv))
     return as_packed(dq, visibility.queries), dk, dv
