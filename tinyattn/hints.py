@@ -78,6 +78,20 @@ FROM_NUMPY = {
     "ta.zeros_like(x)": "empty_like",
     "ta.{}(x, y)": "maximum minimum",
     "ta.{}([x, y])": "stack hstack vstack",
+    "x + y": "add",
+    "x - y": "subtract",
+    "x * y": "multiply",
+    "x / y": "divide true_divide",
+    "x // y": "floor_divide",
+    "x % y": "remainder",
+    "x ** y": "power float_power",
+    "x @ y": "matmul dot linalg.matmul",
+    "x == y": "equal",
+    "x != y": "not_equal",
+    "x < y": "less",
+    "x <= y": "less_equal",
+    "x > y": "greater",
+    "x >= y": "greater_equal",
     "-x": "negative",
     "abs(x)": "absolute fabs",
     "x == 0": "logical_not",
@@ -111,10 +125,6 @@ FROM_NUMPY = {
     "ta.full_like(x, value)": "full_like",
     "x.numel()": "size",
 }
-OPERATORS = """+ add; - subtract; * multiply; / divide true_divide; // floor_divide; % remainder;
-    ** power float_power; @ matmul dot linalg.matmul; == equal; != not_equal; < less;
-    <= less_equal; > greater; >= greater_equal"""
-FROM_NUMPY |= {f"x {x} y": " ".join(named) for x, *named in map(str.split, OPERATORS.split(";"))}
 # Of the arguments of a module's call.
 VISIBLE = "because here True means that a position is visible"
 ARGUMENTS = {

@@ -769,3 +769,21 @@ def test_an_optimizer_that_moves_nothing_sets_its_groups(torch: Any) -> None:
     with pytest.raises(TypeError, match="keeps its parameters: add_param_group adds others"):
         adam.param_groups = []
     assert len(adam.param_groups) == 1
+
+
+def test_an_optimizer_shares_the_groups_of_another(torch: Any) -> None:
+    """As SAM and Lookahead do, so that both have the rate that a schedule sets."""
+
+    class Around(torch.optim.Optimizer):  # type: ignore[misc, name-defined]
+        def __init__(self, params: Any, base: Any, **settings: Any) -> None:
+            super().__init__(params, {"rho": 0.5, **settings})
+            self.base = base(self.param_groups, **settings)
+            self.param_groups = self.base.param_groups
+
+    w = ta.ones(2, requires_grad=True)
+    outer = Around([w], torch.optim.SGD, lr=0.1)
+    outer.param_groups[0]["lr"] = 0.5
+    (w * w).sum().backward()
+    outer.base.step()
+    assert w.tolist() == [0, 0]
+    assert outer.param_groups[0]["rho"] == 0.5

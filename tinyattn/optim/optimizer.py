@@ -173,10 +173,12 @@ class Optimizer:
 
     @param_groups.setter
     def param_groups(self, groups: Any) -> None:
-        """Those of an optimizer that moves nothing, whose `__init__` calls no other."""
-        if hasattr(self, "defaults"):
+        """Those of another optimizer with the same parameters, which then shares them; or of one
+        that moves nothing, whose `__init__` calls no other."""
+        params = [id(p) for group in groups for p in group.get("params", ())]
+        if hasattr(self, "defaults") and params != list(map(id, self.parameters)):
             raise TypeError(KEEPS)
-        self._checked = [(group, group) for group in groups]
+        self._checked = [(group, dict(group)) for group in groups]
 
     @property
     def parameters(self) -> list[Tensor]:

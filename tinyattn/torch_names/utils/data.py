@@ -59,7 +59,13 @@ class RandomSampler(SequentialSampler):
     [0, 1, 2]
     """
 
-    def __init__(self, data_source, replacement=False, num_samples=None, generator=None) -> None:
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+    ) -> None:
         self.data_source, self.replacement = data_source, replacement
         self.num_samples, self.generator = num_samples, generator
 
