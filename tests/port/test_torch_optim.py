@@ -780,7 +780,7 @@ def test_an_optimizer_shares_the_groups_of_another(torch: Any) -> None:
             self.base = base(self.param_groups, **settings)
             self.param_groups = self.base.param_groups
 
-    w = ta.ones(2, requires_grad=True)
+    w = torch.ones(2, requires_grad=True)
     outer = Around([w], torch.optim.SGD, lr=0.1)
     outer.param_groups[0]["lr"] = 0.5
     (w * w).sum().backward()
