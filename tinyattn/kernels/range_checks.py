@@ -15,7 +15,6 @@ import numpy as np
 from ..base import backend
 from ..base.backend import Array, namespace
 from . import gpu_kernel
-from .sums import is_large
 
 SLOTS = 64  # different errors that can be pending
 NO_NUMBER, LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -41,11 +40,10 @@ def require_range(
     if type(numbers) is not np.ndarray:
         gpu_kernel("checks.check_range")(numbers, slot_for(error, text), low, high, also_allowed)
         return
-    if is_large(numbers) and low <= numbers.min() and numbers.max() < high:
-        return  # in half of the time
-    is_wrong = ((numbers < low) | (numbers >= high)) & (numbers != also_allowed)
-    if np.count_nonzero(is_wrong):  # faster than any()
-        raise error(text.format(number=int(numbers[is_wrong][0])))
+    if numbers.size and not low <= numbers.min() <= numbers.max() < high:
+        is_wrong = ((numbers < low) | (numbers >= high)) & (numbers != also_allowed)
+        if is_wrong.any():
+            raise error(text.format(number=int(numbers[is_wrong][0])))
 
 
 def check_divisor(x: Any, y: Any) -> None:

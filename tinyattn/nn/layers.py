@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import DTypeLike, check_number, check_size, checked_probability, sizes_of
+from ..base.checks import DTypeLike, check_number, check_size, checked_probability, listed
 from ..base.random import NO_DROP, Drop, dropout_seed
 from ..ops.arguments import ArrayLike
 from ..ops.embedding import check_padding_idx
@@ -146,7 +146,9 @@ class RMSNorm(Module):
 
 
 def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    return tuple(check_size("normalized_shape", n) for n in sizes_of((normalized_shape,)))
+    single = isinstance(normalized_shape, (int, np.integer))
+    sizes = [normalized_shape] if single else listed("normalized_shape", normalized_shape)
+    return tuple(check_size("normalized_shape", n) for n in sizes)
 
 
 class Dropout(Module):

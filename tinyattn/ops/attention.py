@@ -58,8 +58,7 @@ def attention(
     visibility.check(visibility.scores_shape(heads[0]))
     if bias is not None:
         check_sizes("bias", bias, visibility.scores_shape(heads[0]))
-    options = visibility, scale, drop
-    out, weights = attention_of_rows(q_rows, k_rows, v_rows, options, bias)
+    out, weights = attention_of_rows(q_rows, k_rows, v_rows, (visibility, scale, drop), bias)
     return in_form_of(q, out), (weights, q_rows, k_rows, v_rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, namespace
-from ..base.checks import check_number, check_one_dtype_and_device, require_float, sizes_of
+from ..base.checks import check_number, check_one_dtype_and_device, listed, require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import ShapeError
@@ -49,7 +49,7 @@ def layer_norm(
 
 @layer_norm.vjp("x", "weight", "bias")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    sizes = sizes_of((normalized_shape,))
+    sizes = x.shape[-number_of(normalized_shape) :]
     grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight, dbias = normalized_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes), split_again(dbias, sizes)
@@ -121,7 +121,7 @@ def rms_norm(
 
 @rms_norm.vjp("x", "weight")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    sizes, eps = sizes_of((normalized_shape,)), epsilon_of(x.dtype, eps)
+    sizes, eps = x.shape[-number_of(normalized_shape) :], epsilon_of(x.dtype, eps)
     grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight = scaled_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes)
@@ -167,7 +167,8 @@ def normalized_sizes(
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
     require_float(x.dtype, "x")
-    sizes = sizes_of((sizes,))
+    if not isinstance(sizes, tuple):
+        sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(
             f"{function} over {sizes} takes inputs of shape (..., "
@@ -178,6 +179,10 @@ def normalized_sizes(
         if value is not None and value.shape != sizes:
             raise ShapeError(f"{function}: {name} must have shape {sizes}, got {value.shape}")
     return sizes
+
+
+def number_of(sizes: int | Sequence[int]) -> int:
+    return 1 if isinstance(sizes, (int, np.integer)) else len(sizes)
 
 
 def merged(x: Any, count: int) -> Any:

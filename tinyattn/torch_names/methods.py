@@ -167,6 +167,9 @@ class Parts(UserDict[str, Any]):
         self.module = module
         self.data = {name: x for name, x in vars(module).items() if isinstance(x, kind)}
 
+    def items(self) -> Any:
+        return self.data.items()  # of a dict, because every walk over the modules calls it
+
     def __setitem__(self, name: str, part: Any) -> None:
         setattr(self.module, name, part)
         self.data[name] = part
