@@ -44,7 +44,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     def __add__(self, other: Iterable[AnyModule]) -> Self:
         """A new list, of the modules of both."""
-        return self[:].extend(other)
+        return self[:].extend(other)  # type: ignore[return-value]
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -55,11 +55,10 @@ class ModuleList(Module, MutableSequence[AnyModule]):
     @overload
     def __getitem__(self, index: int) -> AnyModule: ...
     @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):  # no object of a subclass, which may need other arguments
-            kind: Any = Sequential if isinstance(self, Sequential) else ModuleList
-            return kind().extend(list(self)[index])
+    def __getitem__(self, index: slice) -> ModuleList[AnyModule]: ...
+    def __getitem__(self, index: int | slice) -> AnyModule | ModuleList[AnyModule]:
+        if isinstance(index, slice):
+            return ModuleList(list(self)[index])
         return list(self)[index]
 
     def __setitem__(self, index: Any, module: Any) -> None:
@@ -157,6 +156,15 @@ class Sequential(ModuleList[Module]):
     @property
     def _elements(self) -> Mapping[str, Any]:
         return self._modules
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return Sequential(*list(self)[index])
+        return list(self)[index]
 
     def forward(self, x: Any) -> Tensor:
         """The Tensor that the last module makes; x is what the first one takes."""

@@ -80,18 +80,7 @@ def check_op(
         raise ValueError("check_op needs at least one sample: with none it would prove nothing")
     rng = np.random.default_rng(seed)
     fn = converted(check_type("fn is a function of Tensors, or a module", fn, Callable), np.float64)
-    every: dict[str, Any] = {
-        "value": reference is not None and partial(check_value, reference),
-        "purity": check_purity,  # early, because the others fail too if an input changes
-        "derivative": smooth and partial(check_derivative, eps),
-        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
-        "recorded derivative": second_order and check_recorded,
-        "linearity": check_linearity,
-        "dtypes": check_dtypes,
-        "memory layouts": partial(check_layouts, bitwise),
-        "lifetime": check_lifetime,
-    }
-    checks = {name: check for name, check in every.items() if check}  # those that are asked for
+    checks = checks_for(reference, smooth, second_order, bitwise, eps)
     kinks: list[str] = []
     for number, sample in enumerate(samples):
         arguments = [differentiable(value) for value in sample]
@@ -105,6 +94,24 @@ def check_op(
     count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
     at_kinks = f"; {len(kinks)} at a kink, first {kinks[0]}" if kinks else ""
     return f"{name}, {count}: {', '.join(checks)}{at_kinks}"
+
+
+def checks_for(
+    reference: Function | None, smooth: bool, second_order: bool, bitwise: bool, eps: float
+) -> dict[str, Callable[[Function, Arguments, Generator], list[str] | None]]:
+    """The checks that were asked for, by the name of the property."""
+    checks: dict[str, Any] = {
+        "value": reference is not None and partial(check_value, reference),
+        "purity": check_purity,  # early, because the others fail too if an input changes
+        "derivative": smooth and partial(check_derivative, eps),
+        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
+        "recorded derivative": second_order and check_recorded,
+        "linearity": check_linearity,
+        "dtypes": check_dtypes,
+        "memory layouts": partial(check_layouts, bitwise),
+        "lifetime": check_lifetime,
+    }
+    return {name: check for name, check in checks.items() if check}
 
 
 # Calling the function
@@ -273,8 +280,8 @@ def check_layouts(bitwise: bool, fn: Function, arguments: Arguments, rng: Genera
         tolerance = 4096 * float(np.finfo(dtype).eps)
         for name, lay in LAYOUTS.items():
             seed = draw(rng)
-            results = run_laid_out(function, inputs, lay, seed)
-            expected = run_laid_out(function, inputs, lambda x: contiguous(lay(x)), seed)  # noqa: B023
+            results = run_laid_out(function, inputs, [lay], seed)
+            expected = run_laid_out(function, inputs, [lay, contiguous], seed)
             for one, other in zip(results, expected, strict=True):
                 if bits(one) != bits(other) and (bitwise or not close(one, other, tolerance)):
                     raise GradcheckError(
@@ -288,8 +295,16 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
     return np.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def run_laid_out(fn: Function, arguments: Arguments, lay: Layout, seed: int) -> list[np.ndarray]:
-    """Outputs and gradients; Tensors and cotangents are put into the layout."""
+def run_laid_out(
+    fn: Function, arguments: Arguments, layouts: list[Layout], seed: int
+) -> list[np.ndarray]:
+    """Outputs and gradients; Tensors and cotangents are put into each layout in turn."""
+
+    def lay(array: np.ndarray) -> np.ndarray:
+        for layout in layouts:
+            array = layout(array)
+        return array
+
     cotangents = random_cotangents(seed)
     arranged = [
         wrap(lay(a._data)).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a

@@ -1,4 +1,4 @@
-"""Functions of each element by itself: activations, erf, and `where`.
+"""Functions of each element by itself: activations, erf, quotients, and `where`.
 
 NumPy needs several passes for a sigmoid. Here functions that are made of exp are one pass in
 float64, without branches and calls, so that the compiler can turn it into vector instructions. Each
@@ -102,11 +102,11 @@ def erf_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
         value = np.float64(x[i])
-        a, series = abs(value), 0.0
+        a = 6.0 if abs(value) > 6.0 else abs(value)  # from there on erf is 1 in float32
+        series = 0.0
         for term in ERF_SERIES:
-            series = term + value * value * series
-        b = 6.0 if a > 6.0 else a  # from there on erf is 1 in float32
-        far = 1.0 - 2.0 * exp_float64(-b * b) * scaled_tail(SQRT_2 * b)
+            series = term + a * a * series
+        far = 1.0 - 2.0 * exp_float64(-a * a) * scaled_tail(SQRT_2 * a)
         out[i] = value * series if a < 1.0 else (-far if value < 0.0 else far)
 
 
