@@ -9,8 +9,6 @@ TINYATTN_JIT=0 in the environment everything runs as plain Python and NumPy, so 
 breakpoint is reached in every forward.
 """
 
-from __future__ import annotations
-
 import importlib as _importlib
 from math import inf as inf
 from math import nan as nan

@@ -1,7 +1,5 @@
 """Fonts for the texts of a picture: matplotlib's own have no Chinese, no Thai, no Hindi."""
 
-from __future__ import annotations
-
 import functools
 import unicodedata
 import warnings

@@ -6,8 +6,6 @@ it would give Tensor further methods, so `python tests/make_hints.py` writes the
 is read here. Below are the hints for names that `torch_names` lacks too.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from difflib import get_close_matches

@@ -10,8 +10,6 @@ dropout are attributes, so both modules are made with the same ones.
 when it makes something of PyTorch's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any

@@ -1,7 +1,5 @@
 """Look into a model while it computes, and take heads out of it, by hooks that end."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

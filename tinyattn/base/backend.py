@@ -4,8 +4,6 @@ All other files take an array's functions from `namespace(array)`, so the same s
 devices. Only this file imports CuPy, and only when "cuda" is used.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextvars import copy_context

@@ -1,7 +1,5 @@
 """The error for an unknown name, and where its text comes from."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Any

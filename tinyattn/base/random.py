@@ -5,8 +5,6 @@ state is never used. Dropout draws one number here, the seed of a hash of each e
 `ops/dropout.py`), instead of one number for each element.
 """
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 

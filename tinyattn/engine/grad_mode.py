@@ -1,7 +1,5 @@
 """The switch that says whether operations are recorded."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -12,8 +12,6 @@ Those of a user may. So four measures are taken, each for one reason:
 CuPy has no read-only views. There a write to an argument is not noticed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The dtype of a result, and the dtype in which it is computed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Each is written once, in the file that its line names, most in `tinyattn/ops`. `
 `x.softmax()` and `ta.softmax` are one object.
 """
 
-from __future__ import annotations
-
 from ..base.names import offer as _offer
 from ..ops.activations import gelu as gelu
 from ..ops.activations import relu as relu

@@ -22,8 +22,6 @@ everywhere.
     malloc.py        freed memory stays in the process
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from typing import Any, TypeVar

@@ -9,8 +9,6 @@ This concerns the whole process. It does not happen where the user has set a var
 has not called `set_num_threads`, nor without the package threadpoolctl.
 """
 
-from __future__ import annotations
-
 import os
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -1,7 +1,5 @@
 """The import of the compiled kernels, when the first array asks for them."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

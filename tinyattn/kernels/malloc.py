@@ -8,8 +8,6 @@ This concerns the whole process. It does not happen where the user has set a var
 malloc, nor with another C library: macOS, Windows and musl have no `mallopt` with these meanings.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from contextlib import suppress

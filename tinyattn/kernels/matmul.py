@@ -1,8 +1,6 @@
 """Matrix products: the BLAS of NumPy computes them, or cuBLAS for CuPy, and a kernel of our own
 those of few rows with a large matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 `pack_rows` and `pad_rows` are for arrays of any shape, `padded` and `as_packed` are for attention.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any

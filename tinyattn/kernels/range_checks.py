@@ -6,8 +6,6 @@ first one out of range into a slot on the device. The error is raised when the h
 anyway (`item()`, `numpy()`, ...).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

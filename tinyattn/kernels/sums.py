@@ -1,7 +1,5 @@
 """Sums that do not lose digits, for NumPy and CuPy arrays; and float16 as float32."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

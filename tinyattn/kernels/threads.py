@@ -25,8 +25,6 @@ over an empty chunk, this pool 12. Numba's own threads spin or are unsafe after 
 threads use them, depending on the layer it finds.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

@@ -7,8 +7,6 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 "DistilBERT", 2019; Liu et al., "RoBERTa", 2019; Conneau et al., "XLM-R", 2020.
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any, Self

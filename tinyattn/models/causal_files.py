@@ -4,8 +4,6 @@ The settings have Llama's names in the code; GGUF and GPT-2's folders have a col
 table. The names of tensors are in `published.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Chats: the template that makes one text of messages, and a conversation that keeps its cache."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime

@@ -5,8 +5,6 @@ of each, and the numbers. A packed type has blocks of 32 numbers with one scale.
 is executed, and no number of its header is believed before it is compared with the file's size.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator

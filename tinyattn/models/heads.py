@@ -1,7 +1,5 @@
 """Encoders with a head: for the words behind [MASK], and for the class of a text."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """A model whose matrices are whole numbers; `nn/int8.py` has the layer."""
 
-from __future__ import annotations
-
 from .. import nn
 from ..errors import DtypeError
 from ..nn.int8 import Int8Linear

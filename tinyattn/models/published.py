@@ -4,8 +4,6 @@ Five kinds of files have a column each in the tables: Llama's folders, which Qwe
 too, GGUF, GPT-2's, BERT's and DistilBERT's folders. The settings have Llama's names in the code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 Source: Reimers and Gurevych, "Sentence-BERT", 2019.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path

@@ -4,8 +4,6 @@ modules.json lists the modules and their folders. Each module has settings of it
 that changes the points is taken over or refused; an error names the file and the setting.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings files of published models: JSON that is checked before anything is built from it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ tokenizer_config.json, whatever else tokenizer.json says. It takes a TokenizersB
 called PreTrainedTokenizerFast, from tokenizer.json as it stands; so are those of RoBERTa here.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What attention keeps from call to call, so that a new position does not compute the old ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Weights of whole numbers from -127 to 127, and one scale a row: a quarter of the bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..base.backend import namespace

@@ -32,8 +32,6 @@ For a derivative rule of your own, `tinyattn.ops.softmax` is the op, and not the
 arrays.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from ..engine.op import registry

@@ -5,8 +5,6 @@ share them); R rows of queries and S rows of keys, of all samples together; Q qu
 the longest sample; a row of a head has d numbers in queries and keys, and e in values.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

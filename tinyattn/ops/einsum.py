@@ -1,7 +1,5 @@
 """einsum: a sum of products of Tensors, written with a letter for each dimension."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from string import ascii_letters

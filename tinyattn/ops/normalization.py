@@ -1,7 +1,5 @@
 """Layer normalization, RMSNorm, and vectors of length 1."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

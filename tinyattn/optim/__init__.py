@@ -1,7 +1,5 @@
 """Optimizers and learning-rate schedules, after PyTorch's update rules."""
 
-from __future__ import annotations
-
 from ..base.names import offer
 from .clipping import clip_grad_norm_ as clip_grad_norm_
 from .optimizer import Optimizer as Optimizer

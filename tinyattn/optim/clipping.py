@@ -1,7 +1,5 @@
 """Gradients with a joint norm that is not too large."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Schedules: the learning rate as a function of the number of steps."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

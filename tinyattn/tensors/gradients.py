@@ -1,7 +1,5 @@
 """The second part of Tensor: whether it is recorded, its gradient, and copies of it."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from typing import Any, Self, SupportsIndex

@@ -1,7 +1,5 @@
 """`check_op`: the tests that every op of the library passes, for an op of your own."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import weakref

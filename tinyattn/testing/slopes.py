@@ -5,8 +5,6 @@ show it. Close to a point, the slope of a smooth function changes evenly: from o
 to the next, and from a line to another beside it. What is left without this even part is a kink.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ To import it gives Tensor and Module PyTorch's further methods too. Nothing in t
 uses this folder: a program that is written for tinyattn needs none of it.
 """
 
-from __future__ import annotations
-
 import sys as _sys
 import warnings
 from typing import TYPE_CHECKING, Any

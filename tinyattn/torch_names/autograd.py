@@ -1,7 +1,5 @@
 """The names of torch.autograd that programs use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..engine import autograd

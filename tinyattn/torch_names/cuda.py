@@ -3,8 +3,6 @@
 In tinyattn: ta.cuda_is_available() is there, and devices are strings
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..base import random

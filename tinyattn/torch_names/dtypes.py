@@ -4,8 +4,6 @@ A dtype here is the object that `x.dtype` gives too, one of NumPy's. So `x.dtype
 holds.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

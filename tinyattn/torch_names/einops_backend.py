@@ -10,8 +10,6 @@ whether a tensor is of its type. That class, from einops._backends, is all that 
 public names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 `marks.py` explains the rows. Their arguments are PyTorch's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

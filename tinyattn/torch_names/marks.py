@@ -9,8 +9,6 @@ lines has it in its docstring after "In tinyattn:", and that of the form with "_
 The error for a name that tinyattn lacks shows it, once `python tests/make_hints.py` has read it.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Hashable, Mapping
 from functools import cache, wraps

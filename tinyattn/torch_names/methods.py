@@ -3,8 +3,6 @@
 Programs call them on every tensor and model, so they are put on the classes themselves.
 """
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Callable
 from types import NoneType

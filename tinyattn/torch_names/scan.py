@@ -13,8 +13,6 @@ tinyattn.torch_names itself. A method is known by its name alone, because nobody
 `x.view(2)`; attributes that are not called, as in `x.shape`, are not judged.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib

@@ -3,8 +3,6 @@
 In tinyattn: tinyattn.testing has gradcheck; np.testing.assert_allclose compares values
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..tensors.create import as_tensor

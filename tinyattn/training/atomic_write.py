@@ -1,7 +1,5 @@
 """Writing a file whole or not at all: it gets its name when it is complete."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -11,8 +11,6 @@ arrays, those of GPUs through the memory of the host. In a program with one rank
 imported, and `backward` is `loss.backward`.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -1,7 +1,5 @@
 """What a training keeps beside its model: its losses, its checkpoint, the best model, its end."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

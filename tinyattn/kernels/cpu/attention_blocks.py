@@ -7,8 +7,6 @@ The first training step waits until all this is compiled. A function that has on
 `inlined`, because Numba compiles each other function once more by itself.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

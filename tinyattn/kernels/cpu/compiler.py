@@ -3,8 +3,6 @@
 A kernel is an ordinary Numba function: in a notebook, with `@numba.njit` above it, it runs too.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Dropout, which is decided by a hash of the element's number; see `ops/dropout.py`."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ result is closer to the exact one than one unit in the last place of float32. fl
 checking: the formula computes it, and erf, which NumPy lacks, is that of the C library.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

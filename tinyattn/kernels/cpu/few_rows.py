@@ -5,8 +5,6 @@ Their speed is the speed at which the matrix is read from memory. OpenBLAS reads
 at once, at 12 GB/s on an AMD EPYC (Zen 4). This kernel reads one row after the other, at 25 GB/s.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

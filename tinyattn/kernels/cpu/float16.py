@@ -1,7 +1,5 @@
 """float16 to float32 by the bits, in a twentieth of NumPy's time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..threads import parallel_for

@@ -3,8 +3,6 @@
 RMSNorm has no means and no bias: they are None, and the compiler leaves out what they are for.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Each other layout would cost a compilation, and a kernel that expects one and ge
 read beside the array, because compiled code checks nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

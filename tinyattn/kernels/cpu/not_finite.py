@@ -5,8 +5,6 @@ see, with weights of zero. But zero times NaN is NaN. So NaN and inf are replace
 the queries and keys that they concern are taken from the formula.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

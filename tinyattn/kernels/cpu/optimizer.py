@@ -1,7 +1,5 @@
 """Adam's update."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of one row: exp of its elements, its maximum, its sum, the product of two rows."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

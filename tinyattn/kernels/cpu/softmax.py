@@ -1,7 +1,5 @@
 """Softmax over visible keys, its logarithm, and cross-entropy of rows of logits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

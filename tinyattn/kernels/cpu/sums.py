@@ -1,7 +1,5 @@
 """Sums over rows and of each row; a bias, and an embedding's gradient."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -23,8 +23,6 @@ products of other shapes differently. So all blocks of a sample have one width, 
 zeros fill up the last: padded samples then give the same bits as packed ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

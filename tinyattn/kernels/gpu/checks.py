@@ -1,7 +1,5 @@
 """Integers that must lie in a range, checked without the host waiting; launches `checks.cu`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...base.backend import Array, in_c_order

@@ -1,7 +1,5 @@
 """Functions of each element by itself; launches `elementwise.cu`."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

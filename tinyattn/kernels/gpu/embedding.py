@@ -1,7 +1,5 @@
 """The gradient of a table whose rows are taken by their numbers; launches `embedding.cu`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...base.backend import Array, in_c_order, namespace

@@ -1,7 +1,5 @@
 """How a CUDA kernel is compiled, which arguments it gets, and how many threads it runs on."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path

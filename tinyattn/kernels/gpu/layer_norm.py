@@ -1,7 +1,5 @@
 """Layer normalization and RMSNorm; launches `layer_norm.cu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...base.backend import Array, in_c_order, namespace

@@ -3,8 +3,6 @@
 The kernel reads the addresses of the arrays from a table on the device.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Softmax, masked or not, its logarithm, and cross-entropy; launches `softmax.cu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

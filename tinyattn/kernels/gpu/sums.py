@@ -1,7 +1,5 @@
 """Sums over the rows of a matrix; launches `sums.cu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...base.backend import Array, in_c_order, namespace

@@ -5,8 +5,6 @@ with p = 1, and a bias. For them the formula in `ops/attention.py` makes the arr
 A window becomes a mask.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Weights times values without invisible pairs; launches `weighted_sum.cu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ recurrent.py                   RNN, LSTM and GRU, and their cells
 attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from ... import nn as _nn

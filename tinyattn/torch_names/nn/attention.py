@@ -1,7 +1,5 @@
 """PyTorch's MultiheadAttention: its arguments, its masks, and the names of its parameters."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

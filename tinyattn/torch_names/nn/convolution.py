@@ -1,7 +1,5 @@
 """Convolutions, pooling and batch norm as modules; `windows.py` has the functions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...base.checks import check_number, check_size, checked_probability

@@ -1,7 +1,5 @@
 """The names of tinyattn.functional, and PyTorch's further functions."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The names of tinyattn.nn.init, and PyTorch's further starting values."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 First what all files here need: constructors with many arguments, in one line each.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

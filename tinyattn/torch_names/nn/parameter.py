@@ -3,8 +3,6 @@
 In tinyattn: write nn.Parameter
 """
 
-from __future__ import annotations
-
 from ...nn import Parameter
 
 __all__ = ["Parameter", "UninitializedParameter"]

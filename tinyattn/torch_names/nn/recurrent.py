@@ -1,7 +1,5 @@
 """PyTorch's recurrent layers RNN, LSTM and GRU, and their cells, which do one step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ x is (B, C, L) or (B, C, H, W); without B it is one sample. All windows become o
 product or one reduction follows. So every gradient is that of other functions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps

@@ -1,7 +1,5 @@
 """The names of tinyattn.optim, with PyTorch's arguments, RMSprop and the schedules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ... import optim as _optim

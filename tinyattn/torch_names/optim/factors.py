@@ -1,7 +1,5 @@
 """What PyTorch's schedules share, and those that multiply the present rates by a factor."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from typing import Any

@@ -3,8 +3,6 @@
 In tinyattn: the schedules are in optim itself
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from typing import Any

@@ -3,8 +3,6 @@
 Adagrad is not here: write Adam.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import defaultdict
 from typing import Any

@@ -3,8 +3,6 @@
 In tinyattn: optim.clip_grad_norm_ and tinyattn.training.pad_sequence are there
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from .... import optim
