@@ -37,6 +37,7 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     weights = kernels.masked_softmax(x, of_scores)
     rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
     target, ids = np.array([0, 4, IGNORED, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
+    places = rng.randint(0, 3, x.shape)
     integers = np.arange(-10, 10, dtype=np.int8).reshape(4, 5)
     q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     padded = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
@@ -57,6 +58,11 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
         **{name: [(x, grad)] for name in ("remainder", "floor_divide")},
         **{name: [(rows,)] for name in ("sum_squares", "sum_rows")},
         "running_sum": [(x, 1, False), (rows, 1, True)],
+        "taken_along": [(x, places, 1), (rows, places[:, :, 0, :3].reshape(6, 3), 1)],
+        "added_along": [
+            (x, places, 1, (2, 7, 4, 5)),
+            (rows, places[:, :, 0].reshape(6, 5), 1, (6, 3)),
+        ],
         "where": [(mask, x, grad), (mask, x, 0.5)],
         "scatter_rows": [(make(3, 2, 4), ids, 4, None), (make(3, 2, 4), ids, 4, 1)],
         "int8_product": [(rows, integers, make(4))],

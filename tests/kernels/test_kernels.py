@@ -493,6 +493,43 @@ def test_cumsum(dtype, reverse, axis):
         assert_within(found, exact(x), exact(np.abs(x)), count=50)
 
 
+@both_dtypes
+@pytest.mark.parametrize("integers", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_elements_by_index_and_their_sums(dtype, integers, dim):
+    """Several come to one place. Sums keep what 2**24 + 1 would lose."""
+    rng = rng_of(46)
+    x, shape = signed(rng, 3, 7, 5).astype(dtype), [3, 7, 5]
+    shape[dim] = 11
+    index = rng.randint(0, x.shape[dim], shape).astype(integers)
+    values = signed(rng, *shape).astype(dtype)
+    values.flat[0] = 2.0**24
+    wanted, sizes = np.zeros((2, *x.shape), np.longdouble)
+    for place in np.ndindex(*shape):
+        target = (*place[:dim], index[place], *place[dim + 1 :])
+        wanted[target] += values[place]
+        sizes[target] += abs(values[place])
+    for module in (cpu, reference):
+        taken = module.taken_along(x, index, dim)
+        assert_equal(taken, np.take_along_axis(x, index.astype(np.int64), dim))
+        added = module.added_along(values, index, dim, x.shape)
+        assert added.dtype == dtype
+        assert_within(added, wanted, sizes, count=shape[dim])
+        if dtype == np.float32:
+            assert ulps(added, wanted) <= 1
+
+
+@both_dtypes
+def test_an_index_may_be_shorter_in_other_dimensions(dtype):
+    x = signed(rng_of(47), 4, 5).astype(dtype)
+    index = np.array([[3, 0, 0]])
+    wanted = np.zeros((4, 5), dtype)
+    wanted[3, 0], wanted[0, 1:3] = x[0, 0], x[0, 1:3]
+    for module in (cpu, reference):
+        assert_equal(module.taken_along(x, index, 0), x[[3, 0, 0], [0, 1, 2]][None])
+        assert_equal(module.added_along(x[:1, :3], index, 0, (4, 5)), wanted)
+
+
 @pytest.mark.parametrize("name", ["remainder", "floor_divide"])
 def test_whole_quotients_are_pythons_to_the_bit(name):
     operation = {"remainder": operator.mod, "floor_divide": operator.floordiv}[name]

@@ -14,6 +14,7 @@ from ..base.checks import Dims, dims_of, integer, one_dim, require_dims, sizes_o
 from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
+from ..kernels import with_kernels
 from ..kernels.range_checks import dimensions_indexed, index_for, require_range
 from ..kernels.sums import is_large, sum_dtype
 from .arguments import Sizes, of_tensors
@@ -220,7 +221,7 @@ def gather(x: AnyTensor, dim: int, index: Any) -> AnyTensor:
         return gather(row_of(x), dim, row_of(index)).reshape(index.shape)
     dim = one_dim(x, dim)
     check_places("gather", index, x.shape, dim)
-    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
+    return taken_along(x, index, dim)
 
 
 @gather.vjp("x")
@@ -237,7 +238,7 @@ def scatter_along(x: AnyTensor, dim: int, index: Any, target: tuple[int, ...]) -
         return scatter_along(row_of(x), dim, row_of(index), target or (1,)).reshape(target)
     dim %= len(target)
     check_places("scatter_along", index, target, dim)
-    return add_along(x, index, dim, target)
+    return added_along(x, index, dim, target)
 
 
 @scatter_along.vjp("x")
@@ -250,11 +251,13 @@ def row_of(x: Any) -> Any:
     return x if getattr(x, "ndim", 1) else x.reshape(1)
 
 
-def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
-    if index.shape[dim] == 1:  # so no two elements come to one place
-        total = namespace(x).zeros(math.prod(target), x.dtype)
-        total[flat_index(index, target, dim).reshape(-1)] = x.reshape(-1)
-        return total.reshape(target)
+@with_kernels(cpu="lines.taken_along")
+def taken_along(x: Array, index: Array, dim: int) -> Array:
+    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
+
+
+@with_kernels(cpu="lines.added_along")
+def added_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
     total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
     values = x.reshape(-1).astype(total.dtype, copy=False)
     backend.scatter_add(total, flat_index(index, target, dim).reshape(-1), values)

@@ -233,7 +233,7 @@ def dx(grad, dim, reverse):
     return cumsum(grad, dim, reverse=not reverse)
 
 
-@with_kernels(cpu="sums.running_sum")
+@with_kernels(cpu="lines.running_sum")
 def running_sum(x: Array, axis: int, reverse: bool) -> Array:
     order = (slice(None),) * axis + (slice(None, None, -1 if reverse else 1),)
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)

@@ -11,6 +11,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     elementwise.py       activations, such as relu and gelu, erf, and where
     dropout.py           dropout by a hash
     sums.py              sums over rows: a bias, an embedding; squares
+    lines.py             along one dimension: running sums, elements by index
     few_rows.py          products of few rows with a large matrix
     float16.py           float16 to float32
     optimizer.py         Adam

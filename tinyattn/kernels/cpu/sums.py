@@ -57,26 +57,6 @@ def plus_bias(x: np.ndarray, bias: np.ndarray) -> Any:
 
 
 @jit
-def running_lines(x, out, reverse):
-    """Along the middle dimension, line by line, because lines become vector instructions."""
-    n, totals = x.shape[1], np.empty(x.shape[2])
-    for i in range(len(x)):
-        totals[:] = 0.0
-        for step in range(n):
-            j = n - 1 - step if reverse else step
-            for k in range(len(totals)):
-                totals[k] += x[i, j, k]
-                out[i, j, k] = totals[k]
-
-
-def running_sum(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    lines = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-    running_lines(as_input(x).reshape(lines), out.reshape(lines), reverse)
-    return out
-
-
-@jit
 def sum_columns(x, totals):
     for i in range(len(x)):
         for j in range(x.shape[1]):
