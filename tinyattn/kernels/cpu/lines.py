@@ -78,4 +78,5 @@ def differ_along(shape: tuple[int, ...], other: tuple[int, ...], dim: int) -> bo
 
 
 def index_lines(index: np.ndarray, dim: int) -> np.ndarray:
-    return as_lines(as_input(index.astype(np.int64, copy=False)), dim)
+    """Without a sign, because a loop would ask of each signed integer if it counts from the end."""
+    return as_lines(as_input(index.astype(np.int64, copy=False)).view(np.uint64), dim)
