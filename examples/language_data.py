@@ -64,10 +64,12 @@ def standard_library() -> list[Path]:
     return [path for path in sorted(root.rglob("*.py")) if not LEFT_OUT & {*path.parts}]
 
 
-def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int]:
-    """The texts among files and folders, and how many files of the folders are none. What a run
-    wrote, in `out` or beside another checkpoint, is not looked at."""
-    found, others = [], 0
+def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int, list[str]]:
+    """The texts among files and folders, how many files of the folders are none, and why the first
+    three are none that may be texts. What a run wrote, in `out` or beside another checkpoint, is
+    not looked at."""
+    found: list[Path] = []
+    others, reasons = 0, list[str]()
     for name in names:
         if not name.exists():
             raise FileNotFoundError(f"there is no file {name}")
@@ -85,11 +87,13 @@ def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int]:
                 continue
             try:
                 check_text(path)
-            except (ValueError, OSError):
+            except (ValueError, OSError) as error:
                 others += 1
+                if len(reasons) < 3 and "NUL" not in str(error):
+                    reasons.append(str(error))
             else:
                 found.append(path)
-    return found, others
+    return found, others, reasons
 
 
 def distinct(files: Sequence[Path]) -> tuple[list[Path], str, list[tuple[Path, Path]]]:

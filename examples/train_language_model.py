@@ -310,6 +310,13 @@ class Trainer(TrainingLoop):
             return len(self.losses) / self.args.steps
         return self.elapsed / (60 * self.args.minutes)
 
+    @property
+    def since_measured(self) -> float:
+        """What is done since the last held-out loss, as a part of the whole."""
+        new = len(self.losses) - self.held_out[-1][0]
+        steps = self.args.steps
+        return float(new / steps if steps else self.progress * new / len(self.losses))
+
     def run(self) -> None:
         args = self.args
         end = math.inf if args.steps else 60 * args.minutes
@@ -317,7 +324,7 @@ class Trainer(TrainingLoop):
             self.measure()
         for step in self.steps(args.steps or sys.maxsize, end):
             self.learn(step)
-            if self.progress * (2 if args.short else MEASURED) >= len(self.held_out):
+            if self.since_measured >= 1 / (2 if args.short else MEASURED):
                 self.measure()
         if not self.is_stopped and self.held_out[-1][0] < len(self.losses):
             self.measure()
@@ -357,12 +364,13 @@ class Trainer(TrainingLoop):
             print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
-        speed = done * args.batch * args.context / max(self.elapsed, 1e-9)
-        best = "" if self.since_best else ", the best"
-        left = self.elapsed * (1 / max(self.progress, 1e-9) - 1)
+        best, speed, left = "" if self.since_best else ", the best", "", ""
+        if self.elapsed:  # after the first step it is 0
+            speed = f"; {done * args.batch * args.context / self.elapsed:,.0f} tokens a second"
+            seconds = self.elapsed * max(1 / self.progress - 1, 0)
+            left = f", {seconds / 60:.1f} minutes left"
         print(f"step {done:,}: loss {np.mean(self.losses[-50:]):.3f}, held out {loss:.3f}, "
-              f"{bits_a_byte(loss, self.text):.3f} bits a byte; {speed:,.0f} tokens a second"
-              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
+              f"{bits_a_byte(loss, self.text):.3f} bits a byte{speed}{memory()}{left}{best}",
               flush=True)  # fmt: skip
         if len(self.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
@@ -398,8 +406,10 @@ def write(args: argparse.Namespace) -> None:
     """Go on with a text."""
     checked_text("the text", args.sample)
     model = CausalLM.from_pretrained(args.out)
-    if checkpoint_of(args.out).exists():
-        state = ta.load(checkpoint_of(args.out))
+    checkpoint, weights = checkpoint_of(args.out), args.out / "model.safetensors"
+    # A model that is newer than the checkpoint was written by a measurement after it.
+    if checkpoint.exists() and checkpoint.stat().st_mtime >= weights.stat().st_mtime:
+        state = ta.load(checkpoint)
         step, _ = min(state["held_out"].tolist(), key=lambda pair: pair[1], default=(1, 0))
         if not step and state["settings"].get("start") is None:
             print("this model has learned nothing yet: its training was stopped before a lower "
@@ -494,14 +504,16 @@ def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     print("\nit writes:\n" + indented("".join(sampled(model, "\n", args, args.length))))
     if not args.texts:
         functions(model, args, held_out.ids)
-    asked = [sys.argv[0], "--out", str(args.out), "--sample", "a text"]
+    # Of the text itself, because a model of characters knows no others.
+    begin = model.tokenizer.decode(trainer.windows.ids[:100].tolist()).strip().partition("\n")[0]
+    asked = [sys.argv[0], "--out", str(args.out), "--sample", begin[:20] or "a text"]
     print(f"\nthe best model and loss.png are in {args.out}; let it write:\n"
           f"  python {programs.command(asked)}")  # fmt: skip
 
 
 def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Any]:
     """The options, and the checkpoint of a run that goes on."""
-    args, state = parser.parse_args(), None
+    args, state = parser.parse_intermixed_args(), None  # files may stand before and after options
     if args.sample is not None:
         read = ["sample", "out", "temperature", "top_p", "length", "seed"]
         given = [x for x in vars(args) if getattr(args, x) not in (parser.get_default(x), [])]
@@ -541,7 +553,9 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
 
 def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     names = [Path(name) for name in args.texts]
-    files, others = data.files_of(names, args.out) if names else (data.standard_library(), 0)
+    files, others, reasons = data.standard_library(), 0, list[str]()
+    if names:
+        files, others, reasons = data.files_of(names, args.out)
     if args.short and not names:
         files = files[:60]
     files, digest, copies = data.distinct(files)
@@ -551,9 +565,11 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     args.digest = digest
     size = sum(path.stat().st_size for path in files)
     if not size:
-        raise ValueError("there is no text in " + ", ".join(map(str, names)))
+        raise ValueError(": ".join(["there is no text in " + ", ".join(map(str, names)), *reasons]))
     print(f"{len(files):,} {'file' if len(files) == 1 else 'files'} of text, {size:,} bytes"
           + f"; {others} other files are left out" * bool(others))  # fmt: skip
+    for reason in reasons:
+        print(f"  {reason}")
     if copies:
         more = f", and so on of {len(copies):,} copies" if len(copies) > 1 else ""
         print("{} has the contents of {}, so it is left out{}".format(*copies[0], more))
@@ -564,10 +580,18 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     rows = [] if get_rank() else ladder(args, words, (training, held_out), parts)
     trainer = Trainer(args, model, training, held_out)
     go_on(trainer, state, args.seed)
+    if trainer.progress >= 1:
+        print("this run has done all that it was asked for: it goes on with more "
+              + ("--steps" if args.steps else "--minutes"))  # fmt: skip
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
     print(f"{len(training.ids):,} tokens to learn from, {len(held_out.ids):,} held out; a "
           f"{model.config['model_type']} model, which learns {learned:,} numbers")  # fmt: skip
-    trainer.run()
+    try:
+        trainer.run()
+    except OSError as error:  # such as a full disk
+        if error.strerror and (args.out / "model.safetensors").exists():
+            error.strerror += f"; the best model until now is in {args.out}"
+        raise
     Run.saved = trainer.path
     if trainer.is_stopped:
         print(f"stopped after {len(trainer.losses):,} steps; {how_to_go_on()}")

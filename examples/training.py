@@ -251,7 +251,7 @@ def resumed(
     if "settings" not in state:
         raise ValueError(f"{path} was not made by this program")
     parser.set_defaults(**state["settings"])
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     for name, value in state["settings"].items():
         if name not in changeable and getattr(args, name, value) != value:
             raise ValueError(
@@ -268,11 +268,13 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)
-    done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps", 0)
-    going_on = "" if done == total else "--resume goes on with it, "
+    done, settings = len(state.get("losses", ())), state.get("settings", {})
+    total, seconds = settings.get("steps"), 60 * settings.get("minutes", 0)  # of one that has none
+    is_done = done == total or (not total and state.get("elapsed", 0) >= seconds)
     raise ValueError(
-        f"{args.out} has a run of {done} of {total} steps: {going_on}--overwrite begins anew, "
-        "--out names another folder"
+        f"{args.out} has a run of {done} {f'of {total} ' if total else ''}steps: "
+        f"{'' if is_done else '--resume goes on with it, '}--overwrite begins anew, --out names "
+        "another folder"
     )
 
 

@@ -136,6 +136,49 @@ def flat(state, name=""):
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("longer", [40, 100])
+def test_a_run_that_goes_on_for_longer_is_measured_on_the_way(longer, program):
+    program("text.txt", *TINY, "--steps", "20")
+    program("--resume", "--steps", longer)
+    state = ta.load("runs/language_model/checkpoint.safetensors")
+    steps = [step for step, _ in state["held_out"].tolist()]
+    assert steps[:11] == list(range(0, 21, 2))
+    assert steps[11:] == list(range(20 + longer // 10, longer + 1, longer // 10))
+
+
+def test_a_finished_run_says_so(program, capsys):
+    more = ["--out", "some", "--minutes", "0.001"]
+    program("text.txt", *TINY, *more)
+    said = complaint(program, capsys, "text.txt", *TINY, *more)
+    assert re.search(r"some has a run of \d+ steps: --overwrite begins anew", said)
+    capsys.readouterr()
+    program("--resume", "--out", "some")
+    assert "it goes on with more --minutes\n" in capsys.readouterr().out
+
+
+def test_a_model_that_is_newer_than_the_checkpoint_has_learned(program, monkeypatch, capsys):
+    """It is killed, or the disk is full, after a measurement and before the next checkpoint."""
+    loop = importlib.import_module("train_language_model").TrainingLoop
+    save = loop.save
+
+    def save_or_fail(self):
+        if self.losses:
+            raise OSError(28, "No space left on device", str(self.path))
+        save(self)
+
+    monkeypatch.setattr(loop, "save", save_or_fail)
+    said = complaint(program, capsys, "text.txt", *TINY, "--steps", "20", "--lr", "0.03")
+    assert "No space left on device; the best model until now is in runs/language_model" in said
+    program("--sample", "4 green", "--length", "5")
+    assert "learned nothing" not in capsys.readouterr().err
+
+
+def test_the_command_that_is_advised_has_the_begin_of_the_text(program, capsys):
+    Path("chinese.txt").write_text("春天的河边有一座小桥。\n孩子们在桥上看鱼。\n" * 300, "utf-8")
+    program("chinese.txt", *TINY, "--steps", "1")
+    assert "--sample 春天的河边有一座小桥。\n" in capsys.readouterr().out.replace("'", "")
+
+
 def test_a_killed_run_has_a_checkpoint(program, monkeypatch):
     """Without any signal that it could answer: it saves while it trains."""
     loop = importlib.import_module("train_language_model").TrainingLoop
@@ -226,7 +269,8 @@ def test_a_full_disk_gets_a_sentence(program, capsys, monkeypatch):
 
     monkeypatch.setattr("tinyattn.training.checkpoint.write_atomically", full)
     said = complaint(program, capsys, "text.txt", "--resume", "--steps", "8")
-    assert said == "train_language_model.py: No space left on device"
+    kept = "the best model until now is in runs/language_model"
+    assert said == f"train_language_model.py: No space left on device; {kept}"
     assert Path("runs/language_model/checkpoint.safetensors").read_bytes() == before
 
 
@@ -625,8 +669,29 @@ def test_a_folder_is_its_texts(data, tmp_path):
         "d.md": b"",
     }.items():
         (tmp_path / name).write_bytes(content)
-    assert data.files_of([tmp_path], tmp_path) == ([tmp_path / "b.txt"], 1)
+    assert data.files_of([tmp_path], tmp_path) == ([tmp_path / "b.txt"], 1, [])
     assert all("encodings" not in path.parts for path in data.standard_library())
+
+
+def test_texts_of_a_folder_in_another_encoding_are_named(program, capsys):
+    Path("old").mkdir()
+    Path("old/a.txt").write_bytes("مرحبا بكم في المدرسة".encode("cp1256"))
+    said = complaint(program, capsys, "old", *TINY)
+    assert "there is no text in old: old/a.txt is not in UTF-8: byte 0" in said
+    shutil.copy("text.txt", "old")
+    program("old", *TINY, "--steps", "1")
+    out = capsys.readouterr().out
+    assert "1 file of text" in out
+    assert "1 other files are left out" in out
+    assert "\n  old/a.txt is not in UTF-8: byte 0" in out
+
+
+def test_files_may_stand_behind_options(program, capsys):
+    Path("other.txt").write_text(TEXT.upper(), "utf-8")
+    program("text.txt", *TINY, "--steps", "2", "other.txt", "--out", "both")
+    assert capsys.readouterr().out.startswith("2 files of text")
+    program("--resume", "--out", "both", "--steps", "3")
+    assert capsys.readouterr().out.startswith("2 files of text")
 
 
 def test_what_a_run_wrote_is_no_text(program, capsys):
