@@ -218,8 +218,7 @@ def filled(
     """
     shapes = {key: part.shape for key, part in parts.items()}
     with naming(path):
-        check_names(settings, shapes, tensors)
-        check_shapes(settings, shapes, tensors)
+        check_fit(settings, shapes, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
     with nn.init.skipped():
         model = make()
@@ -238,6 +237,12 @@ def filled(
             else:
                 own[...] = x
     return model.eval()
+
+
+def check_fit(settings: str, shapes: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    """Names and shapes are those that the settings say."""
+    check_names(settings, shapes, tensors)
+    check_shapes(settings, shapes, tensors)
 
 
 def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:
