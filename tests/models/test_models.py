@@ -528,6 +528,21 @@ def test_a_saved_sentence_encoder_is_loaded_again(sentence_folder, tmp_path):
     assert json.loads((new / "sentence_bert_config.json").read_text()) == {"max_seq_length": 9}
 
 
+@needs_tokenizers
+def test_a_saved_sentence_encoder_has_no_settings_of_the_one_that_was_there(
+    sentence_folder, tmp_path
+):
+    """Its tokenizer_config.json said that texts keep their capitals."""
+    model = models.SentenceEncoder.from_pretrained(sentence_folder)
+    del model.files["tokenizer_config.json"]
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        (tmp_path / name).write_text('{"do_lower_case": false}')
+    model.save_pretrained(tmp_path)
+    again = models.SentenceEncoder.from_pretrained(tmp_path)
+    assert again.tokenize(["A Cat", "dog"]) == model.tokenize(["A Cat", "dog"])
+    assert list(again.files) == ["tokenizer.json"]
+
+
 def test_too_long_texts_and_a_missing_tokenizer_are_refused(folder):
     roberta = CONFIG | {"model_type": "roberta", "pad_token_id": 1}
     with pytest.raises(ValueError, match="max_length 15 is more than the encoder's 14"):

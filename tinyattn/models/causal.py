@@ -365,7 +365,7 @@ class CausalLM(Published):
             # It would come first when the folder is read.
             Path(folder, "chat_template.jinja").unlink(missing_ok=True)
         if {*files.stops_of(read)} != {*self.end_ids}:  # with those of another model
-            Path(folder, "generation_config.json").unlink()
+            Path(folder, "generation_config.json").unlink(missing_ok=True)
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
