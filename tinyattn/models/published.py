@@ -211,17 +211,19 @@ def filled(
 ) -> Filled:
     """What `make` makes, in evaluation mode, with the tensors of a file, after all checks.
 
+    What is not in the file, as layers of a subclass, keeps the starting values that it draws.
     prepare: gets the model before it is filled, with arbitrary values.
     tensors: by name, what has the shape and the dtype of each. `read` gives its array; without it
         they are Tensors, which are taken out, so that their memory is free.
     settings: what says which tensors there are.
     """
-    shapes = {key: part.shape for key, part in parts.items()}
     with naming(path):
-        check_fit(settings, shapes, tensors)
+        check_fit(settings, {key: part.shape for key, part in parts.items()}, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
     with nn.init.skipped():
         model = make()
+    if len([*model.parameters()]) > sum(len(part.ours) for part in parts.values()):
+        model, prepare = make(), lambda _: None  # the layers of a subclass have starting values
     if dtype != np.float32:
         quietly(model.to, dtype)  # a warning would be about memory without numbers
     prepare(model)
