@@ -112,7 +112,8 @@ class Beams:
         self, prompt: np.ndarray, max_len: int, num_beams: int, length_penalty: float, best: int
     ) -> None:
         self.given, self.max_len, self.length_penalty = len(prompt), max_len, length_penalty
-        self.best, self.ended = best, [(prompt, -np.inf)]  # (ids, value), the highest value first
+        # (ids, value), the highest value first
+        self.best, self.ended = best, list[tuple[np.ndarray, float]]()
         if self.given == max_len:  # a full prompt is all there is
             self.best, self.ended = 1, [(prompt, 0.0)]
         # The beams begin alike: only the first counts.

@@ -153,6 +153,13 @@ def test_best_is_checked_and_a_full_prompt_is_all_there_is():
     assert (found[0].tolist(), found[1]) == ([1, 2], 0.0)
 
 
+def test_a_prompt_that_goes_on_in_one_way_only_has_one_continuation():
+    """The prompt alone is none of the best, because it has not ended."""
+    only_two = ta.tensor([[-np.inf, -np.inf, 0.0]])
+    (found,) = beam_search(lambda ids: only_two.repeat(len(ids), 1), [[1]], 3, num_beams=3, best=2)
+    assert [(ids.tolist(), value) for ids, value in found] == [([1, 2, 2], 0.0)]
+
+
 class Remembering:
     """Scores of somebody's own model, which keeps the ids of each row itself."""
 

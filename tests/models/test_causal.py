@@ -924,6 +924,18 @@ def test_a_folder_keeps_the_tokenizer_and_the_template(tmp_path):
 
 
 @needs_tokenizers
+def test_an_end_that_only_the_tokenizer_says_is_kept(tmp_path):
+    """Saving ended in a FileNotFoundError for generation_config.json, which was not there."""
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path / "folder")
+    path = tmp_path / "folder" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": "Ġa"}))
+    model = CausalLM.from_pretrained(tmp_path / "folder")
+    model.save_pretrained(tmp_path / "new")
+    again = CausalLM.from_pretrained(tmp_path / "new")
+    assert model.tokenizer.token_to_id("Ġa") in again.end_ids == model.end_ids
+
+
+@needs_tokenizers
 def test_a_tokenizer_neither_pads_nor_cuts(tmp_path):
     """Whatever was set when it was saved, because a prompt is one text."""
     model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))

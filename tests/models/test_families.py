@@ -253,6 +253,39 @@ def test_an_activation_may_have_its_second_name():
             CausalLM(CONFIGS[kind] | {"hidden_act": name})
 
 
+FOREIGN = {
+    "distilbert": {"type_vocab_size": 2, "layer_norm_eps": 0.1},
+    **{kind: {"no_rope_layers": [0, 0]} for kind in ("llama", "mistral", "qwen2", "qwen3")},
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_setting_that_only_other_families_have_changes_no_number(kind, tmp_path):
+    """transformers does not look at it. A table of types of tokens had no values then."""
+    encoder = kind in ENCODERS
+    model = BertEncoder(encoder_config(kind)).eval() if encoder else random_model(kind)
+    model.save_pretrained(tmp_path)
+    path, ids = tmp_path / "config.json", rng_of(2).randint(3, 40, (1, 5))
+    written = json.loads(path.read_text())
+    for config in (written | FOREIGN[kind], FOREIGN[kind] | written):
+        path.write_text(json.dumps(config))
+        again = type(model).from_pretrained(tmp_path)
+        assert_equal(again(ids).numpy(), model(ids).numpy())
+        assert len([*again.parameters()]) == len([*model.parameters()])
+    if kind == "llama":
+        path.write_text(json.dumps(written | {"no_rope_layer_interval": 1}))
+        assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+
+
+def test_a_config_that_is_given_stays_as_it_is():
+    scaling = {"rope_type": "linear", "factor": 2.0, "rope_theta": 70.0}
+    for name in ("rope_scaling", "rope_parameters"):
+        config = CONFIGS["llama"] | {name: dict(scaling)}
+        copied = json.loads(json.dumps(config))
+        assert CausalLM(config).config["rope_theta"] == 70
+        assert config == copied
+
+
 @pytest.mark.parametrize(
     "names", [{"A": "a"}, {"0": "a", "2": "b"}, {"1": "a"}, {"0": "a", "x": 1}]
 )
@@ -458,6 +491,27 @@ def test_heads_are_read_and_written(kind, is_tied, tmp_path):
     assert again(ids).shape == (2, 3)
 
 
+def test_a_head_has_the_first_names_of_bert_too(tmp_path):
+    """Those of bert-base-uncased: the norm of its head was missing."""
+    model, path = MaskedLM(encoder_config("bert")).eval(), tmp_path / "model.safetensors"
+    model.norm.weight.data = rng_of(4).rand(*model.norm.weight.shape).astype(np.float32)
+    model.save_pretrained(tmp_path)
+    state = ta.load(path)
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    first = {}
+    for key, x in state.items():
+        end = ".".join(key.split(".")[-2:])
+        first[key.removesuffix(end) + old.get(end, end)] = x
+    ta.save(first, path)
+    ids = rng_of(3).randint(3, 40, (2, 7))
+    assert_equal(MaskedLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+    norm = "cls.predictions.transform.LayerNorm"
+    ta.save(first | {f"{norm}.weight": state[f"{norm}.weight"] + 1}, path)
+    for cls in (MaskedLM, BertEncoder):
+        with pytest.raises(CheckpointError, match=f"{norm}.weight is there twice, under an old"):
+            cls.from_pretrained(tmp_path)
+
+
 def test_a_head_that_should_be_the_table_of_words_is_compared(tmp_path):
     MaskedLM(encoder_config("bert")).save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
@@ -537,6 +591,68 @@ def test_weights_may_lie_in_several_files(tmp_path):
         CausalLM.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "roberta"])
+def test_what_is_written_has_all_layers_and_no_others(kind, tmp_path):
+    """Of an encoder the first layers may be kept. What a config does not say would be lost."""
+    ids = rng_of(2).randint(3, 40, (1, 5))
+    classes = (BertEncoder, MaskedLM, SequenceClassifier) if kind in ENCODERS else (CausalLM,)
+    for cls in classes:
+        model = cls(encoder_config(kind) if kind in ENCODERS else CONFIGS[kind]).eval()
+        encoder = model.encoder if cls in (BertEncoder, CausalLM) else model.encoder.encoder
+        encoder.layers = nn.ModuleList([encoder.layers[0]])
+        for change in ("fewer", "more"):
+            if cls != BertEncoder:
+                name = {"fewer": "missing", "more": "unexpected"}[change]
+                name += r" (encoder\.)?encoder\.layers\.[12]"
+                with pytest.raises(CheckpointError, match=f"does not fit its config: .*{name}"):
+                    model.save_pretrained(tmp_path / "no")
+                assert not (tmp_path / "no").exists()
+                model.config["num_hidden_layers"] = len(encoder.layers)
+            model.save_pretrained(tmp_path)
+            assert_equal(cls.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+            encoder.layers.append(nn.clones(encoder.layers[0], 1)[0])
+            encoder.layers.append(nn.clones(encoder.layers[0], 1)[0])
+
+
+def test_a_matrix_in_two_places_is_written_twice(tmp_path):
+    """As with a head that is tied by hand. It was a KeyError."""
+    model = CausalLM(CONFIGS["llama"] | {"tie_word_embeddings": False}).eval()
+    model.head.weight = model.word.weight
+    model.encoder.layers[1].self_attn.W_q.weight = model.encoder.layers[0].self_attn.W_q.weight
+    model.save_pretrained(tmp_path)
+    ids = rng_of(2).randint(3, 40, (1, 5))
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+
+
+def test_a_tensor_of_gpt2_is_there_once(tmp_path):
+    random_model("gpt2").save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = ta.load(path)
+    ta.save(state | {"wpe.weight": state["transformer.wpe.weight"] + 1}, path)
+    with pytest.raises(CheckpointError, match=r"twice, once without the transformer\."):
+        CausalLM.from_pretrained(tmp_path)
+
+
+def test_nothing_is_written_through_the_links_of_a_cache(tmp_path):
+    """Other revisions of huggingface_hub's cache have the same files."""
+    model, blobs, folder = random_model("llama"), tmp_path / "blobs", tmp_path / "snapshots" / "a"
+    model.save_pretrained(blobs)
+    folder.mkdir(parents=True)
+    for path in blobs.iterdir():
+        (folder / path.name).symlink_to(f"../../blobs/{path.name}")
+    again = CausalLM.from_pretrained(folder)
+    before = {path: path.read_bytes() for path in blobs.iterdir()}
+    again.word.weight.data = again.word.weight.numpy() + 1
+    with pytest.raises(FileExistsError, match="links into a cache of huggingface_hub"):
+        again.save_pretrained(folder)
+    assert {path: path.read_bytes() for path in blobs.iterdir()} == before
+    again.save_pretrained(tmp_path / "own")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "model.safetensors").symlink_to("../own/model.safetensors")
+    again.save_pretrained(tmp_path / "linked")  # a link of one's own is written through
+    assert (tmp_path / "linked" / "model.safetensors").is_symlink()
+
+
 def test_all_end_ids_end_a_text(tmp_path):
     model = random_model("llama")
     model.config["eos_token_id"] = 3
@@ -546,9 +662,12 @@ def test_all_end_ids_end_a_text(tmp_path):
         generation.write_text(json.dumps({"eos_token_id": ends, "temperature": 0.6}))
         assert CausalLM.from_pretrained(tmp_path).end_ids == right
     generation.write_text('{"eos_token_id": "a"}')
+    model.config["bos_token_id"] = 9
+    text = (tmp_path / "config.json").read_text()
     for use in (CausalLM.from_pretrained, model.save_pretrained):
         with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id must be"):
             use(tmp_path)
+        assert (tmp_path / "config.json").read_text() == text  # nothing was written
 
 
 def test_a_saved_model_does_not_end_at_the_ids_of_the_model_that_was_there(tmp_path):

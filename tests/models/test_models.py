@@ -282,6 +282,38 @@ def test_loading_draws_no_random_numbers(folder):
     assert len(set(nn.Linear(3, 4).weight.numpy().reshape(-1))) == 12  # drawn again afterwards
 
 
+class Tagger(models.BertEncoder):
+    """With layers of its own, beside the encoder and in it."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.tags = nn.Linear(8, 3)
+        self.encoder.layers[1].more = nn.Linear(8, 8, bias=False)
+
+    def forward(self, ids, **options):
+        return self.tags(super().forward(ids, **options))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_layers_of_a_subclass_begin_as_new_ones(tmp_path, dtype):
+    """They had the memory of what was there before."""
+    write_folder(tmp_path / "file", published_state(dtype=dtype))
+    used = [np.full(shape, 1e30, dtype) for shape in ((3, 8), (8, 8), (3,)) for _ in range(40)]
+    del used
+    model = Tagger.from_pretrained(tmp_path / "file")
+    own = (model.tags.weight, model.tags.bias, model.encoder.layers[1].more.weight)
+    for parameter in own:
+        values = parameter.numpy()
+        assert values.dtype == dtype
+        assert abs(values).max() <= 8**-0.5
+        assert len(set(values.reshape(-1))) == values.size
+    expected = models.BertEncoder.from_pretrained(tmp_path / "file")(IDS[:1])
+    assert_same(model(IDS[:1]).numpy(), model.tags(expected).numpy())
+    # They have no place in such a folder, and were left out in silence.
+    with pytest.raises(CheckpointError, match=r"unexpected .*1\.more\.weight, tags\.weight"):
+        model.save_pretrained(tmp_path / "new")
+
+
 def test_half_precision_becomes_float32(tmp_path):
     half = published_state(dtype=np.float16)
     model = models.BertEncoder.from_pretrained(write_folder(tmp_path / "model", half))
@@ -526,6 +558,21 @@ def test_a_saved_sentence_encoder_is_loaded_again(sentence_folder, tmp_path):
     ]
     assert kinds == ["Transformer", "Pooling", "Normalize"]
     assert json.loads((new / "sentence_bert_config.json").read_text()) == {"max_seq_length": 9}
+
+
+@needs_tokenizers
+def test_a_saved_sentence_encoder_has_no_settings_of_the_one_that_was_there(
+    sentence_folder, tmp_path
+):
+    """Its tokenizer_config.json said that texts keep their capitals."""
+    model = models.SentenceEncoder.from_pretrained(sentence_folder)
+    del model.files["tokenizer_config.json"]
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        (tmp_path / name).write_text('{"do_lower_case": false}')
+    model.save_pretrained(tmp_path)
+    again = models.SentenceEncoder.from_pretrained(tmp_path)
+    assert again.tokenize(["A Cat", "dog"]) == model.tokenize(["A Cat", "dog"])
+    assert list(again.files) == ["tokenizer.json"]
 
 
 def test_too_long_texts_and_a_missing_tokenizer_are_refused(folder):

@@ -536,6 +536,7 @@ def test_words_of_a_bert_tokenizer_alone_count(folder):
                    {"post_processor": None}, {"added_tokens": []}):  # fmt: skip
         path.write_text(json.dumps(words | change))
         for settings in ("{}", '{"tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]"}',
+                         '{"tokenizer_class": "DistilBertTokenizer"}',
                          '{"sep_token": {"content": "[SEP]", "lstrip": false}}'):  # fmt: skip
             config.write_text(settings)
             assert models.SentenceEncoder.from_pretrained(folder).tokenize(text) == expected

@@ -227,6 +227,8 @@ TOKENS = [
     ({}, {"post_processor": None}),
     ({}, {"added_tokens": []}),
     ({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}, {}),
+    ({"tokenizer_class": "DistilBertTokenizer"}, {}),
+    ({"tokenizer_class": "DistilBertTokenizerFast", "do_lower_case": False}, {"normalizer": None}),
     ({"tokenizer_class": "TokenizersBackend"}, {"normalizer.lowercase": False}),
     ({"tokenizer_class": "TokenizersBackend"}, {"pre_tokenizer": {"type": "Whitespace"}}),
     ({"model_max_length": None, "max_len": 6}, {}),

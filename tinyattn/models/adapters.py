@@ -18,7 +18,7 @@ from ..interop import get, put
 from ..nn.lora import AdaptedLinear
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
-from .published import WEIGHTS, Part, check_array, load_tensors
+from .published import WEIGHTS, Part, check_array, check_fit, load_tensors
 from .settings import check_kind, is_inert, naming, read_json, settings_of, write_json
 
 CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
@@ -73,8 +73,8 @@ class Published(nn.Module):
             )
         if Path(folder, CONFIG).exists():
             raise FileExistsError(f"{folder} has an adapter, which would count twice: take another")
-        own, parts = dict(self.named_parameters()), self.published_parts().items()
-        check_shapes("config", {n: x for _, part in parts for n, x in part.ours.items()}, own)
+        own, parts = dict(self._named_state()), self.published_parts().items()
+        check_fit("its config", {n: x for _, part in parts for n, x in part.ours.items()}, own)
         Path(folder).mkdir(parents=True, exist_ok=True)
         save({key: wrap(x.to_theirs(own)) for key, x in parts}, Path(folder, WEIGHTS))
         # transformers 5 computes in the dtype that is named here.

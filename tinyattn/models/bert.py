@@ -47,16 +47,9 @@ DISTILBERT_NAMES = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
+GELUS_BY_TANH = ("gelu_accurate", "gelu_fast", "gelu_new", "gelu_python_tanh", "gelu_pytorch_tanh")
+ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu"}
+ACTIVATIONS |= dict.fromkeys(GELUS_BY_TANH, "gelu_tanh")
 OPTIONAL = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
 KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model_type", *SIZES, "pad_token_id", *OPTIONAL, *NOTES.split()), ()),
@@ -73,8 +66,6 @@ IGNORED = (
 # What stands before the names of an encoder with a head, and how the names of heads begin.
 PREFIXES = ("bert.", "roberta.", "distilbert.")
 HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_outputs.")
-# The ends of names in the files of TensorFlow's BERT, and today's.
-OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 class BertEncoder(Published):
@@ -199,7 +190,8 @@ class BertEncoder(Published):
 
         The pooler is not in them: `BertModel.from_pretrained(folder, add_pooling_layer=False)`.
         """
-        self.write(folder, published_config(self.config))
+        layers = {"num_hidden_layers": len(self.encoder.layers)}
+        self.write(folder, published_config(self.config | layers))
 
 
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -213,13 +205,12 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     checks.check_type("a config is a dict, such as config.json", config, dict)
     kind = config.get("model_type", "bert")
     checks.check_choice("model_type of an encoder", kind, *ENCODERS)
-    sizes = list(SIZES)
+    sizes = [name for name in SIZES if kind != "distilbert" or name != "type_vocab_size"]
     if kind == "distilbert":
         ours = {theirs: name for name, theirs in DISTILBERT_NAMES.items()}
         config = {ours.get(name, name): value for name, value in config.items()}
-        sizes = [name for name in SIZES if name != "type_vocab_size"]
-    defaults: dict[str, Any] = REQUIRED | {"model_type": "bert"}
-    defaults["pad_token_id"] = 1 if kind in ("roberta", "xlm-roberta") else 0
+        config |= dict.fromkeys(("type_vocab_size", "layer_norm_eps"))  # which it does not have
+    defaults = REQUIRED | {"model_type": "bert", "pad_token_id": 1 if "roberta" in kind else 0}
     # null says nothing, but of padding.
     config = defaults | {k: x for k, x in config.items() if x is not None or k == "pad_token_id"}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
@@ -251,20 +242,23 @@ def put_in_column_order(model: BertEncoder) -> None:
         x._data = np.empty(x.shape, x.dtype, order="F")
 
 
+def today(key: str) -> str:
+    """The name of a tensor whose name may be that in the files of TensorFlow's BERT."""
+    key = key.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return key.replace("LayerNorm.beta", "LayerNorm.bias")
+
+
 def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
     """What counts of a state, under today's names; with a prefix its heads are left out."""
     prefix = next((p for p in PREFIXES if any(key.startswith(p) for key in state)), "")
+    left_out = [today(key) for key in state if prefix and key.startswith(HEADS)]
     renamed: dict[str, Any] = {}
     for key, value in state.items():
-        if prefix and key.startswith(HEADS):
-            continue
-        new = key.removeprefix(prefix)
-        for old, today in OLD_NAMES.items():
-            new = new.removesuffix(old) + today if new.endswith(old) else new
+        new = today(key).removeprefix(prefix)
         if new in renamed:
             raise CheckpointError(f"{name}: {new} is there twice, under an old and a new name")
         renamed[new] = value
     places = np.ravel(np.asarray(renamed.get(IGNORED[0], ())))
     if not np.array_equal(places, np.arange(len(places))):
         raise CheckpointError(f"{name}: {IGNORED[0]} must be 0, 1, 2, ..., as they are used here")
-    return {key: value for key, value in renamed.items() if key not in IGNORED}
+    return {key: value for key, value in renamed.items() if key not in (*IGNORED, *left_out)}

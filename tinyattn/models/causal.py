@@ -354,6 +354,7 @@ class CausalLM(Published):
         """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
+        read = files.with_end_ids(self.config, Path(folder))  # an error before anything is written
         self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             # The tokenizer's own `save` raises no OSError.
@@ -363,9 +364,8 @@ class CausalLM(Published):
             write_json(Path(folder, TOKENIZER[1]), settings | template)
             # It would come first when the folder is read.
             Path(folder, "chat_template.jinja").unlink(missing_ok=True)
-        read = files.with_end_ids(self.config, Path(folder))
         if {*files.stops_of(read)} != {*self.end_ids}:  # with those of another model
-            Path(folder, "generation_config.json").unlink()
+            Path(folder, "generation_config.json").unlink(missing_ok=True)
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:

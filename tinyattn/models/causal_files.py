@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import nn
 from ..base.checks import check_choice, check_heads, check_number, check_size, is_integer
+from ..errors import CheckpointError
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
 from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_of
@@ -81,7 +82,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         defaults |= {"hidden_act": "silu", "rope_theta": 1e4, "use_sliding_window": False}
         # A window of null stays null, because a config that is checked is checked again.
         defaults |= {"attention_bias": False, "mlp_bias": False, "sliding_window": None}
-        config |= rope_settings(config)
+        config = config | {"rope_parameters": None, "rope_scaling": None} | rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
@@ -99,7 +100,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
 def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
     """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters. As
     there, rope_scaling may have both too, and comes first."""
-    given = {name: config.pop(name, None) for name in ("rope_scaling", "rope_parameters")}
+    given = {name: config.get(name) for name in ("rope_scaling", "rope_parameters")}
     first, second = (check_kind(n, {} if x is None else x, dict) for n, x in given.items())
     scaling = {**(first or second)}
     base = {"rope_theta": scaling.pop("rope_theta")} if "rope_theta" in scaling else {}
@@ -149,7 +150,7 @@ def turns_in(config: dict[str, Any], layer: int) -> bool:
     """Whether a layer turns queries and keys by their positions."""
     every = config.get("no_rope_layer_interval", config["num_hidden_layers"] + 1)
     given = config.get("no_rope_layers")  # 1 for layers that turn
-    return bool(given[layer]) if given else (layer + 1) % every != 0
+    return config["model_type"] != "smollm3" or bool(given[layer] if given else (layer + 1) % every)
 
 
 def window_in(config: dict[str, Any], layer: int) -> int | None:
@@ -325,11 +326,10 @@ def gguf_config(
 
 def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
     """The tensors of a state that count, under names without the prefix of GPT-2."""
-    used = {
-        key.removeprefix("transformer."): value
-        for key, value in state.items()
-        if not key.endswith(IGNORED)
-    }
+    kept = [key for key in state if not key.endswith(IGNORED)]
+    used = {key.removeprefix("transformer."): state[key] for key in kept}
+    if len(used) < len(kept):
+        raise CheckpointError(f"{path}: a tensor is there twice, once without the transformer.")
     if is_tied:
         for words in ("model.embed_tokens.weight", "wte.weight"):
             check_tied(used, "lm_head.weight", words, path)

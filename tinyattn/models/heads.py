@@ -17,7 +17,6 @@ from .settings import check_kind, naming
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 WORDS = "embeddings.word_embeddings.weight"
-PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 COLUMNS = {"bert": 0, "distilbert": 1}  # of the tables, see `EncoderWithHead.table`; or 2
 OF_WORDS = """
 dense  DD  cls.predictions.transform.dense      vocab_transform         lm_head.dense
@@ -76,7 +75,7 @@ class EncoderWithHead(Published):
         return inner | cls.head_parts(config)
 
     def published_parts(self) -> dict[str, Part]:
-        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
+        prefix = self.config["model_type"].removeprefix("xlm-") + "."
         return self.parts_in(self.config, prefix=prefix)
 
     @classmethod
@@ -89,7 +88,8 @@ class EncoderWithHead(Published):
         state = load_tensors(path)
         encoder = bert.published_names(state, str(path))
         with naming(path.with_name("config.json")):
-            head = {key: state[key] for key in cls.head_parts(config) if key in state}
+            parts = cls.head_parts(config)
+        head = {bert.today(key): x for key, x in state.items() if bert.today(key) in parts}
         for own in DECODERS if is_tied(config) else ():
             check_tied(encoder | state, own, WORDS, path)
         parts, tensors = cls.parts_in(config, len(encoder)), encoder | head

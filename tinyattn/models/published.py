@@ -209,18 +209,19 @@ def filled(
 ) -> Filled:
     """What `make` makes, in evaluation mode, with the tensors of a file, after all checks.
 
+    What is not in the file, as layers of a subclass, keeps the starting values that it draws.
     prepare: gets the model before it is filled, with arbitrary values.
     tensors: by name, what has the shape and the dtype of each. `read` gives its array; without it
         they are Tensors, which are taken out, so that their memory is free.
     settings: what says which tensors there are.
     """
-    shapes = {key: part.shape for key, part in parts.items()}
     with naming(path):
-        check_names(settings, shapes, tensors)
-        check_shapes(settings, shapes, tensors)
+        check_fit(settings, {key: part.shape for key, part in parts.items()}, tensors)
     dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
     with nn.init.skipped():
         model = make()
+    if len([*model.parameters()]) > sum(len(part.ours) for part in parts.values()):
+        model, prepare = make(), lambda _: None  # the layers of a subclass have starting values
     if dtype != np.float32:
         quietly(model.to, dtype)  # a warning would be about memory without numbers
     prepare(model)
@@ -236,6 +237,12 @@ def filled(
             else:
                 own[...] = x
     return model.eval()
+
+
+def check_fit(settings: str, shapes: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    """Names and shapes are those that the settings say."""
+    check_names(settings, shapes, tensors)
+    check_shapes(settings, shapes, tensors)
 
 
 def check_tied(state: Mapping[str, Tensor], head: str, words: str, path: Any) -> None:

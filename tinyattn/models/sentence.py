@@ -182,6 +182,8 @@ class SentenceEncoder(nn.Module):
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
         sentence_files.write_modules(folder, self)
+        for name in set(TOKENIZER).difference(self.files) if self.files else ():
+            (folder / name).unlink(missing_ok=True)  # that of another model would count
         for name, content in self.files.items():
             write_atomically(folder / name, [content])
 

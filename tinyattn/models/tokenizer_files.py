@@ -14,6 +14,7 @@ from .settings import check_kind, check_known
 
 # The first has all of the tokenizer, and the second has settings that come first.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+BERTS = [f"{x}BertTokenizer{y}" for x in ("", "Distil") for y in ("", "Fast")]
 AS_IT_STANDS = ["TokenizersBackend", "PreTrainedTokenizerFast"]
 AS_IT_STANDS += [f"{x}RobertaTokenizer{y}" for x in ("", "XLM") for y in ("", "Fast")]
 SPECIAL = {  # in the order in which transformers adds those that are new
@@ -33,7 +34,7 @@ stride tokenizer_file truncation_strategy verbose
 """
 # What tokenizer_config.json may say; () is for any value, which is checked where it is read.
 KNOWN: dict[str, tuple[Any, ...]] = {
-    "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *AS_IT_STANDS, None),
+    "tokenizer_class": (*BERTS, *AS_IT_STANDS, None),
     "do_lower_case": (True, False),
     "tokenize_chinese_chars": (True, False),
     "strip_accents": (True, False, None),

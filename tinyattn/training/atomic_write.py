@@ -41,6 +41,8 @@ def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None
 def target_of(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
     """(file to write, status of the old file or None), if the old file may be replaced."""
     target = Path(os.path.realpath(path))  # a link stays, and what it leads to is written
+    if os.path.islink(path) and target.parent.name == "blobs":
+        raise FileExistsError(f"{path} links into a cache of huggingface_hub: take another folder")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} to save {target.name} in")
     try:
