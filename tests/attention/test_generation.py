@@ -656,6 +656,7 @@ def test_scores_of_integers_booleans_and_numbers_near_the_largest():
 
 
 STOPS = [[3, 5], (5, 3), {3, 5}, np.array([3, 5], np.uint8), [3, 3, 5], range(3, 6, 2)]
+STOPS += [frozenset({3, 5}), dict.fromkeys([3, 5]).keys()]
 
 
 @pytest.mark.parametrize("stop", [*STOPS, ta.tensor([3, 5])], ids=repr)
