@@ -315,7 +315,13 @@ class Own(nn.Module):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(nn.Linear(2, 2), "wieght"), (nn, "Lstm"), (ta.ones(2), "expp"), (ta, "foo"), (Own(), "sclae")],
+    [
+        (nn.Linear(2, 2), "wieght"),
+        (nn, "Lstm"),
+        (ta.ones(2), "expp"),
+        (ta, "foo"),
+        (Own(), "sclae"),
+    ],
 )
 def test_an_unknown_name_says_its_text_everywhere(owner, name):
     """In its repr, as loggers show it, and after another process has sent it."""

@@ -965,7 +965,7 @@ def add_one(x: ta.Tensor) -> None:
     [lambda x: x.clone(), lambda x: x * 1.5, lambda x: x.exp(), lambda x: x.softmax(-1)],
 )
 def test_what_is_left_of_a_result_gets_memory_of_its_own(compute: Any, write: Any) -> None:
-    """Only its detach() is left, so it may be written to. But a graph still needs the old values."""
+    """Only its detach() is left, so it may be written to. A graph still needs the old values."""
 
     def gradient(is_written: bool) -> ta.Tensor:
         x = leaf([0.5, -1.0])
