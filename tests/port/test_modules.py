@@ -220,6 +220,24 @@ def test_a_saturated_binary_cross_entropy_is_100(torch: Any) -> None:
     assert far.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "name",
+    ["logsigmoid", "sigmoid", "tanh", "softplus", "silu", "gelu", "relu", "leaky_relu", "elu"],
+)
+def test_a_function_of_large_numbers_has_a_value_and_a_slope(
+    torch: Any, name: str, dtype: str
+) -> None:
+    """Where exp overflows, and where what is added to 1 is lost beside it."""
+    x = np.array([-1e4, -800.0, -100.0, -20.0, -1e-8, 0.0, 1e-8, 20.0, 100.0, 800.0, 1e4], dtype)
+    ours, theirs = ta.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    found, right = getattr(F, name)(ours), getattr(torch.nn.functional, name)(theirs)
+    found.sum().backward()
+    right.sum().backward()
+    for mine, its in ((found, right), (ours.grad, theirs.grad)):
+        np.testing.assert_allclose(mine.numpy(), its.detach().numpy(), rtol=2e-6, atol=1e-12)
+
+
 def test_inplace_is_taken_and_leaves_the_input(torch: Any) -> None:
     x = ta.tensor([-1.0, 2.0])
     for module in (
