@@ -510,6 +510,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
         ("gpt2", {"activation_function": "tanh"}, "hidden_act"),
+        ("gpt2", {"head_dim": 3}, "head_dim must be 4 here, got 3"),
         ("llama", {"quantization_config": {"bits": 4}}, "packed, so write .* dequantize"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with the value True"),
     ],
@@ -654,6 +655,10 @@ def test_templates_are_programs_in_a_sandbox():
     assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
     named = "{% for m in messages %}{{ m.name | default('-') }}{{ m.content }}{% endfor %}"
     assert chat_prompt(named, [messages[0] | {"name": "Ann"}, messages[1]]) == "Anné <b>-a"
+    for words in ({}, {"bos_token": None, "sep_token": None}):  # transformers gives no None either
+        for name in ("bos_token", "sep_token"):
+            written = f"<{{{{ {name} }}}}{{% if {name} is defined %}}there{{% endif %}}>"
+            assert chat_prompt(written, messages, **words) == "<>"
     asked = "{% if tools is not none or documents is not none %}Tools:{% endif %}a"
     assert chat_prompt(asked, messages) == "a"
     with pytest.raises(ValueError, match="refused the messages: no tools"):
