@@ -873,6 +873,24 @@ def test_transformer(torch: Any, options: dict[str, Any]) -> None:
     assert (ours.d_model, ours.nhead) == (E, H)
 
 
+@pytest.mark.parametrize("word", ["src_is_causal", "tgt_is_causal", "memory_is_causal"])
+def test_a_hint_of_a_causal_mask_needs_the_mask(word: str) -> None:
+    """In a Transformer, its stacks and their layers."""
+    x = ta.ones(N, B, E)
+    whole = nn.Transformer(E, H, 1, 1, 16)
+    calls = [lambda **hint: whole(x, x, **hint)]
+    if word == "src_is_causal":
+        calls += [lambda src_is_causal: whole.encoder(x, is_causal=src_is_causal)]
+        calls += [lambda src_is_causal: whole.encoder.layers[0](x, is_causal=src_is_causal)]
+    else:
+        calls += [lambda **hint: whole.decoder(x, x, **hint)]
+        calls += [lambda **hint: whole.decoder.layers[0](x, x, **hint)]
+    for call in calls:
+        assert call(**{word: False}).shape == (N, B, E)
+        with pytest.raises(ValueError, match="is_causal=True attention takes the causal attn_mask"):
+            call(**{word: True})
+
+
 def test_the_causal_mask(torch: Any) -> None:
     for mask in (
         nn.Transformer.generate_square_subsequent_mask(3),

@@ -202,6 +202,7 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "torch.optim.Adam(x, amsgrad=False)", "nn.Embedding(3, 2, max_norm=None)", "f(max_norm=1)",
         "nn.utils.clip_grad_norm_(x, max_norm=1.0)",
         "nn.Conv2d(1, 2, 3, padding_mode='zeros')", "torch.optim.SGD(x, maximize=options)",
+        "nn.Linear(**config)", "nn.Linear(3, **config)", "nn.Linear(*sizes)", "x.gather(**options)",
         "self.require = 1", "for p in model.parameters(): p.requires_grad = False", "x.shape()",
     ],
 )  # fmt: skip
