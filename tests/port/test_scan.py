@@ -243,6 +243,15 @@ def test_import_lines_run_as_they_are_written(statement: str, changed: list[str]
         assert known.keys() >= set(found.names)
 
 
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As einops may be; the rest of the program is read all the same."""
+    monkeypatch.setitem(sys.modules, "tinyattn.torch_names.einops_backend", None)
+    program = (
+        "import torch\nfrom einops.layers.torch import Rearrange\ntorch.zeros(2)\ntorch.nope(2)"
+    )
+    assert list(rows(program, "left out")) == ["einops.layers.torch", "torch.nope"]
+
+
 def test_layers_of_einops() -> None:
     pytest.importorskip("einops", reason="einops is not installed")
     found = Scan("from einops.layers.torch import Rearrange\nRearrange('a b -> b a')")
