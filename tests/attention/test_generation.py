@@ -180,14 +180,15 @@ def test_nothing_is_dropped_while_a_model_in_training_generates():
     """Its parts have their modes again afterwards, also after an error."""
     model = model_of()
     right = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP).numpy()
+    beams = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP, num_beams=2).numpy()
     for module in model.train().modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.9
     model.decoder.layers[0].eval()
     modes = [module.training for module in model.modules()]
-    for options in ({}, {"num_beams": 1}):
+    for options, expected in (({}, right), ({"num_beams": 1}, right), ({"num_beams": 2}, beams)):
         scores = model.next_scores(SRC, SRC_MASK)
-        assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), right)
+        assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), expected)
         assert [module.training for module in model.modules()] == modes
     model.generator = nn.Linear(3, V).double()
     with pytest.raises(ShapeError, match="linear: weight"):
@@ -656,6 +657,7 @@ def test_scores_of_integers_booleans_and_numbers_near_the_largest():
 
 
 STOPS = [[3, 5], (5, 3), {3, 5}, np.array([3, 5], np.uint8), [3, 3, 5], range(3, 6, 2)]
+STOPS += [frozenset({3, 5}), dict.fromkeys([3, 5]).keys()]
 
 
 @pytest.mark.parametrize("stop", [*STOPS, ta.tensor([3, 5])], ids=repr)

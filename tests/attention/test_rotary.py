@@ -285,6 +285,26 @@ def test_the_length_of_yarn() -> None:
         assert found == pytest.approx(length, rel=1e-12)
 
 
+def test_a_repr_of_a_rotation_shows_what_is_no_default() -> None:
+    for text in (
+        "RotaryEmbedding(8, base=10000.0)",
+        "RotaryEmbedding(8, base=500.0, halves=True)",
+        "RotaryEmbedding(8, base=500.0, scaling={'rope_type': 'linear', 'factor': 2.0})",
+        "RotaryEmbedding(8, base=5.0, scaling={'rope_type': 'default'}, halves=True)",
+    ):
+        assert repr(eval(f"nn.{text}")) == text
+
+
+@pytest.mark.parametrize("factor", [0, 0.0, -1, math.nan, "2", None])
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+def test_a_factor_of_no_length_is_refused(kind: str, factor: Any) -> None:
+    numbers = {"original_max_position_embeddings": 16} if kind != "linear" else {}
+    numbers |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
+    assert nn.RotaryEmbedding(8, scaling={"rope_type": kind, "factor": 2.0, **numbers}).width == 8
+    with pytest.raises(ValueError, match=r"factor of (a|the) rope scaling"):
+        nn.RotaryEmbedding(8, scaling={"rope_type": kind, "factor": factor, **numbers})
+
+
 def test_a_yarn_of_less_than_1_keeps_the_length() -> None:
     numbers = {"rope_type": "yarn", "original_max_position_embeddings": 16}
     assert nn.RotaryEmbedding(8, scaling={**numbers, "factor": 0.5}).length == 1

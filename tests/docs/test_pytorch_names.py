@@ -293,6 +293,41 @@ def test_arguments_of_pytorchs_modules_say_what_to_write(name: str) -> None:
             call(layer, other=None)
 
 
+def test_an_attention_of_ones_own_is_told_which_arguments_it_lacks() -> None:
+    class Mean(nn.Module):
+        def forward(self, q: ta.Tensor, k: ta.Tensor, v: ta.Tensor, **few: Any) -> ta.Tensor:
+            def takes(*, valid_lens: Any = None, mask: Any = None) -> ta.Tensor:
+                return v.mean(1, keepdim=True).expand_as(q)
+
+            return takes(**few)
+
+    encoder = nn.Encoder(nn.EncoderLayer(8, Mean(), nn.PositionwiseFeedForward(8, 16)), 1)
+    x = ta.ones(1, 3, 8)
+    assert encoder(x).shape == x.shape
+    cache = nn.Encoder(
+        nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 16)), 1
+    ).new_cache()
+    for options, text in (
+        ({"is_causal": True}, "take is_causal=, and hide later keys"),
+        ({"is_causal": True, "cache": cache}, "take (is_causal|cache)=, and "),
+    ):
+        with pytest.raises(TypeError, match=rf"unexpected keyword argument '\w+': {text}"):
+            encoder(x, **options)
+
+
+def test_numbers_of_pytorchs_namespace_are_here_or_have_a_hint() -> None:
+    torch = pytest.importorskip("torch")
+    names = [name for name, value in vars(torch).items() if type(value) is float]
+    assert {"pi", "inf", "nan", "e"} <= {*names}
+    for name in names:
+        value = getattr(ta, name, None)
+        if value is None:
+            with pytest.raises(AttributeError, match=rf"has no ta\.{name}: write np\.{name}$"):
+                getattr(ta, name)
+            value = getattr(np, name)
+        np.testing.assert_equal(value, getattr(torch, name))
+
+
 def test_the_error_inside_a_forward_stays_as_it_is() -> None:
     class Outer(nn.Module):
         def forward(self, x: ta.Tensor) -> Any:
@@ -315,6 +350,17 @@ def test_the_error_inside_a_forward_stays_as_it_is() -> None:
         ("from tinyattn.nn.functional import l1_loss", r"has no F.l1_loss: write \(x - y\)"),
         ("from tinyattn.optim import StepLR", "has no optim.StepLR: write optim.LambdaLR"),
         ("from tinyattn.optim.lr_scheduler import StepLR", "has no optim.lr_scheduler: the sched"),
+        ("from tinyattn.torch_names import jit", "has no ta.jit: nothing has to be traced"),
+        ("from tinyattn.torch_names.nn import Buffer", "has no nn.Buffer: write module.register_b"),
+        ("from tinyattn.torch_names.optim import LBFGS", "has no optim.LBFGS: write scipy"),
+        ("from tinyattn.torch_names.nn.utils import vector_to_parameters", "write p.copy_"),
+        (
+            "from tinyattn.torch_names.nn.utils.rnn import pack_sequence",
+            "give the layer the padded",
+        ),
+        ("from tinyattn.torch_names.optim.lr_scheduler import CyclicLR", "write a LambdaLR"),
+        ("from tinyattn.torch_names.utils.data import SubsetRandomSampler", "write DataLoader"),
+        ("import tinyattn.torch_names.jit", "has no ta.jit: nothing has to be traced"),
         ("from tinyattn import xyz", "cannot import name 'xyz' from 'tinyattn'"),
         ("from tinyattn.optim import xyz", "cannot import name 'xyz'"),
         ("import tinyattn.xyz", r"No module named 'tinyattn\.xyz'"),
@@ -323,6 +369,22 @@ def test_the_error_inside_a_forward_stays_as_it_is() -> None:
 def test_an_import_says_what_to_write(statement: str, message: str) -> None:
     with pytest.raises(ImportError, match=message):
         exec(statement)
+
+
+@pytest.mark.parametrize(
+    ("space", "owner", "name"),
+    [
+        (ta, "ta", "long"),
+        (F, "F", "l1_loss"),
+        (nn, "nn", "LSTM"),
+        (nn.init, "nn.init", "orthogonal_"),
+        (optim, "optim", "StepLR"),
+        (ta.masks, "masks", "nothing"),
+    ],
+)
+def test_a_module_has_its_name_in_the_error(space: Any, owner: str, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"^tinyattn has no {owner}\.{name}(:|;|$)"):
+        getattr(space, name)
 
 
 def test_names_that_begin_like_ours() -> None:

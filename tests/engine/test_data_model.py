@@ -306,9 +306,22 @@ def test_a_dict_of_modules_names_module_dict() -> None:
     assert not hasattr(module, "layers")
 
 
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = ta.ones(1)
+        self.function = lambda x: x  # no process can send it to another
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(nn.Linear(2, 2), "wieght"), (nn, "Lstm"), (ta.ones(2), "expp"), (ta, "foo")],
+    [
+        (nn.Linear(2, 2), "wieght"),
+        (nn, "Lstm"),
+        (ta.ones(2), "expp"),
+        (ta, "foo"),
+        (Own(), "sclae"),
+    ],
 )
 def test_an_unknown_name_says_its_text_everywhere(owner, name):
     """In its repr, as loggers show it, and after another process has sent it."""

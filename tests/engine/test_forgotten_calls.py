@@ -37,6 +37,16 @@ class Net(nn.Module):
         return self.layer(x)
 
 
+class Rows:
+    """A data set, whose class has the methods of one too."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return float(index)
+
+
 def adam():
     return optim.Adam([ta.zeros(2, requires_grad=True)])
 
@@ -120,6 +130,9 @@ def test_data_without_samples_get_a_sentence(loader):
                 loader(data, **options)
     with pytest.raises(TypeError, match="collate_fn must be a function, got int 5"):
         loader([1, 2], collate_fn=5)
+    for kind in (Rows, list, dict):
+        with pytest.raises(TypeError, match=rf"the class {kind.__name__} \(write"):
+            loader(kind)
 
 
 def test_a_data_set_of_tensors_takes_them_one_by_one():

@@ -169,6 +169,22 @@ def test_max_and_min_of_two_tensors_are_elementwise():
     equal(x().min(other), np.minimum(ONE_TO_SIX, 3))
 
 
+@pytest.mark.parametrize(
+    ("shape", "larger"),
+    [((1, 3), (2, 3)), ((3,), (2, 3)), ((2, 1), (3,)), ((1,), (4,)), ((), (2, 2)), ((0,), (2, 1))],
+)
+def test_a_mask_may_be_larger_than_what_it_fills(torch, shape, larger):
+    """The result has the shape of both, and the gradient that of the tensor."""
+    numbers = np.arange(1.0, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    mask = (np.arange(np.prod(larger)) % 3 == 1).reshape(larger)
+    ours, theirs = ta.tensor(numbers, requires_grad=True), torch.tensor(numbers, requires_grad=True)
+    found, expected = ours.masked_fill(mask, -1.0), theirs.masked_fill(torch.tensor(mask), -1.0)
+    equal(found, expected.detach())
+    (found * found).sum().backward()
+    (expected * expected).sum().backward()
+    equal(ours.grad, theirs.grad)
+
+
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin", "max", "var"])
 def test_two_dimensions_are_one_tuple(name):
     with pytest.raises(TypeError, match=r"keepdim|dim=\(0, 1\)|unbiased"):

@@ -43,6 +43,23 @@ def test_numbers_of_none_are_nan(correction: int) -> None:
         assert np.isnan(x.mean(dim).numpy()).all()
 
 
+REDUCTIONS = ["sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all"]
+REDUCTIONS += ["norm", "var", "std", "logsumexp"]
+
+
+@pytest.mark.parametrize("word", ["keepdim", "keepdims"])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_all_dimensions_are_kept_where_none_is_named(name: str, word: str) -> None:
+    x = ta.tensor([[[1.0, 2.0, 4.0]], [[3.0, 0.0, 1.0]]], requires_grad=name not in ("any", "all"))
+    kept, one = getattr(x, name)(**{word: True}), getattr(x, name)()
+    assert kept.shape == (1, 1, 1)
+    assert kept.dtype == one.dtype
+    assert kept.item() == one.item()
+    if one.requires_grad:
+        (found,), (expected,) = ta.grad(kept, x), ta.grad(one, x)
+        assert found.equal(expected)
+
+
 @pytest.mark.parametrize("name", ["sum", "cumsum", "prod"])
 def test_a_dtype_is_that_of_the_sum_and_not_of_its_result_alone(name: str) -> None:
     numbers = np.array([200.0, 300.5, 2.0], np.float16)

@@ -120,6 +120,38 @@ def test_a_box_names_op_shape_and_saved_values(viz: Any) -> None:
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, s, c: a + c, lambda a, s, c: c + a, lambda a, s, c: (a + s) * c,
+        lambda a, s, c: c * (s + a), lambda a, s, c: ta.stack([a, c, s]), lambda a, s, c: a * a + c,
+    ],
+)  # fmt: skip
+def test_each_argument_is_below_all_its_results(viz: Any, join: Any) -> None:
+    x = leaf([1.0, 2.0])
+    a = x.exp()
+    s = a.sin()
+    c = s.cos()
+    out = join(a, s, c)
+    panel = viz.show_graph(out, {"x": x, "a": a, "s": s, "c": c, "out": out}).axes[0]
+    shown = [text for text in panel.texts if text.get_text()]
+    height = {text.get_text().split()[0]: text.get_position()[1] for text in shown}
+    assert height["out"] > height["c"] > height["s"] > height["a"] > height["x"]
+
+
+def test_leaves_have_one_color_and_results_another(viz: Any) -> None:
+    x, w = leaf(np.ones((2, 3))), leaf(np.ones((3, 4)))
+    panel = viz.show_graph((x @ w).tanh().sum(), {"x": x}).axes[0]
+    colors: dict[bool, set[Any]] = {True: set(), False: set()}
+    for text in panel.texts:
+        if text.get_text():
+            is_leaf = text.get_text().splitlines()[0] in ("x", "leaf")
+            colors[is_leaf].add(text.get_bbox_patch().get_facecolor())
+    ((red, green, blue, _),), ((r, g, b, _),) = colors[True], colors[False]
+    assert green > max(red, blue)
+    assert b > max(r, g)
+
+
 def test_a_computed_tensor_can_be_named_and_a_constant_is_not_drawn(viz: Any) -> None:
     x = leaf([1.0, 2.0])
     y = x * ta.ones(2)

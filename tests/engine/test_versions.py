@@ -953,3 +953,30 @@ def test_a_neighbour_whose_whole_is_gone_is_no_hindrance() -> None:
     first += ta.ones(2, requires_grad=True)
     assert first.tolist() == [3, 3]
     assert second.tolist() == [2, 2]
+
+
+def add_one(x: ta.Tensor) -> None:
+    x += 1.0
+
+
+@pytest.mark.parametrize("write", [by_item, by_all_items, by_a_view, add_one])
+@pytest.mark.parametrize(
+    "compute",
+    [lambda x: x.clone(), lambda x: x * 1.5, lambda x: x.exp(), lambda x: x.softmax(-1)],
+)
+def test_what_is_left_of_a_result_gets_memory_of_its_own(compute: Any, write: Any) -> None:
+    """Only its detach() is left, so it may be written to. A graph still needs the old values."""
+
+    def gradient(is_written: bool) -> ta.Tensor:
+        x = leaf([0.5, -1.0])
+        result = compute(x)
+        out, rest = result * result, result.detach()
+        del result
+        if is_written:
+            before = rest.tolist()
+            write(rest)
+            assert rest.tolist() != before
+        (found,) = ta.grad(out, x, cotangent())
+        return found
+
+    equal(gradient(True), gradient(False))

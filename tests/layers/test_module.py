@@ -110,6 +110,8 @@ def test_load_state_dict_keeps_the_identity_and_dtype_of_parameters():
         (lambda s: s.update({"first.0.bias": ta.ones(1).long()}), DtypeError, "first.0.bias"),
         (lambda s: s.update({"first.0.bias": "words"}), (TypeError, ValueError), None),
         (lambda s: s.update({"first.0.bias": None}), (TypeError, ValueError), None),
+        (lambda s: s.update({3: ta.ones(1)}), TypeError, "names in a state are strings, got 3"),
+        (lambda s: s.update({None: ta.ones(1)}), TypeError, "strings, got None"),
     ],
 )
 def test_load_state_dict_takes_all_or_nothing(change, error, word):
@@ -157,6 +159,8 @@ def test_load_state_dict_not_strict_takes_the_common_names_only():
     net.load_state_dict({"scale": ta.tensor([5.0]), "extra": ta.ones(1)}, strict=False)
     assert net.scale.item() == 5
     assert_same(net.first[0].bias.numpy(), bias)
+    with pytest.raises(TypeError, match="names in a state are strings, got 0"):
+        net.load_state_dict({0: ta.ones(1)}, strict=False)
 
 
 def test_load_state_dict_takes_arrays_of_other_libraries():

@@ -392,6 +392,15 @@ def test_what_has_no_place_in_an_adapter_is_not_left_out_of_it(tmp_path):
         model.save_pretrained(tmp_path)
 
 
+def test_a_lora_of_a_layer_of_ones_own_is_not_left_out_of_an_adapter(tmp_path):
+    model = random_encoder("bert", SequenceClassifier)
+    model.probe = nn.Linear(4, 4)
+    learned(model, ("W_q", "probe"))
+    with pytest.raises(ValueError, match="no matrix of a published model is probe"):
+        model.save_adapter(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("change", [nn.LoRA.merge_all, "quantize"])
 def test_an_adapter_is_not_put_on_other_weights(change, tmp_path):
     """After merge_all the layers are others, and `set_adapter` would put the old ones back."""

@@ -490,6 +490,65 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
             assert_equal(theirs, right.reshape(theirs.shape))
 
 
+# The settings of every model of transformers 4, with their defaults, as its to_dict() writes them.
+OF_TRANSFORMERS = {
+    **dict.fromkeys(
+        ["output_hidden_states", "output_attentions", "torchscript", "use_bfloat16", "do_sample",
+         "tf_legacy_loss", "is_encoder_decoder", "is_decoder", "add_cross_attention",
+         "tie_encoder_decoder", "early_stopping", "output_scores", "return_dict_in_generate",
+         "remove_invalid_values"],
+        False,
+    ),
+    **dict.fromkeys(
+        ["cross_attention_hidden_size", "bad_words_ids", "forced_bos_token_id",
+         "forced_eos_token_id", "exponential_decay_length_penalty", "suppress_tokens",
+         "begin_suppress_tokens", "architectures", "finetuning_task", "tokenizer_class", "prefix",
+         "bos_token_id", "pad_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id",
+         "task_specific_params", "problem_type"],
+    ),
+    "return_dict": True, "torch_dtype": "float32", "pruned_heads": {}, "max_length": 20,
+    "chunk_size_feed_forward": 0, "min_length": 0, "num_beams": 1, "num_beam_groups": 1,
+    "diversity_penalty": 0.0, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0,
+    "repetition_penalty": 1.0, "length_penalty": 1.0, "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0, "num_return_sequences": 1, "_name_or_path": "",
+    "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+    "transformers_version": "4.40.0",
+}  # fmt: skip
+
+
+# With other values, because none of them changes what a model computes.
+OF_GENERATION = {
+    **dict.fromkeys(
+        ["torchscript", "use_bfloat16", "do_sample", "tf_legacy_loss", "early_stopping",
+         "output_hidden_states", "output_attentions", "output_scores", "return_dict_in_generate",
+         "remove_invalid_values", "tie_encoder_decoder"],
+        True,
+    ),
+    "return_dict": False, "max_length": 99, "min_length": 2, "num_beams": 4, "num_beam_groups": 2,
+    "diversity_penalty": 0.5, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "typical_p": 0.5,
+    "repetition_penalty": 1.2, "length_penalty": 2.0, "no_repeat_ngram_size": 3,
+    "encoder_no_repeat_ngram_size": 3, "num_return_sequences": 2, "bad_words_ids": [[3]],
+    "forced_bos_token_id": 1, "forced_eos_token_id": 2, "suppress_tokens": [1],
+    "begin_suppress_tokens": [1], "exponential_decay_length_penalty": [5, 1.5], "prefix": "a",
+    "chunk_size_feed_forward": 4, "architectures": ["Any"], "finetuning_task": "mnli",
+    "task_specific_params": {"a": {"max_length": 3}}, "problem_type": "regression",
+    "sep_token_id": 3, "decoder_start_token_id": 1, "tokenizer_class": "Any",
+    "_name_or_path": "of/somebody", "torch_dtype": "float16", "use_cache": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_settings_that_every_config_of_transformers_has_are_known(kind, tmp_path):
+    random_model(kind).save_pretrained(tmp_path)
+    path, ids = tmp_path / "config.json", ids_of(1, 4)
+    right = CausalLM.from_pretrained(tmp_path)(ids)
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(OF_TRANSFORMERS | config))
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), right.numpy())
+    path.write_text(json.dumps(OF_TRANSFORMERS | config | OF_GENERATION))
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), right.numpy())
+
+
 @pytest.mark.parametrize(
     ("kind", "changed", "message"),
     [
@@ -510,6 +569,7 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
         ("gpt2", {"activation_function": "tanh"}, "hidden_act"),
+        ("gpt2", {"head_dim": 3}, "head_dim must be 4 here, got 3"),
         ("llama", {"quantization_config": {"bits": 4}}, "packed, so write .* dequantize"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with the value True"),
     ],
@@ -654,6 +714,10 @@ def test_templates_are_programs_in_a_sandbox():
     assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
     named = "{% for m in messages %}{{ m.name | default('-') }}{{ m.content }}{% endfor %}"
     assert chat_prompt(named, [messages[0] | {"name": "Ann"}, messages[1]]) == "Anné <b>-a"
+    for words in ({}, {"bos_token": None, "sep_token": None}):  # transformers gives no None either
+        for name in ("bos_token", "sep_token"):
+            written = f"<{{{{ {name} }}}}{{% if {name} is defined %}}there{{% endif %}}>"
+            assert chat_prompt(written, messages, **words) == "<>"
     asked = "{% if tools is not none or documents is not none %}Tools:{% endif %}a"
     assert chat_prompt(asked, messages) == "a"
     with pytest.raises(ValueError, match="refused the messages: no tools"):

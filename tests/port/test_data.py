@@ -242,3 +242,26 @@ def test_a_loader_shuffles_anew_and_needs_no_workers() -> None:
 def test_what_does_not_fit_is_refused(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_subclass_of_a_data_set_of_tensors_gives_its_own_rows() -> None:
+    """They are read together only where nobody can tell."""
+
+    class Doubled(TensorDataset):
+        def __getitem__(self, index: Any) -> tuple[Any, ...]:
+            return tuple(2 * column for column in super().__getitem__(index))
+
+    x = ta.tensor([[1.0], [2.0], [3.0]])
+    for kind, factor in ((TensorDataset, 1), (Doubled, 2)):
+        batches = [batch.tolist() for (batch,) in DataLoader(kind(x), batch_size=2)]
+        assert batches == [[[factor * 1.0], [factor * 2.0]], [[factor * 3.0]]]
+    seen: list[int] = []
+
+    class Noted(TensorDataset):
+        def __getitem__(self, index: Any) -> Any:
+            assert isinstance(index, int)
+            seen.append(index)
+            return super().__getitem__(index)
+
+    assert len(list(DataLoader(Noted(x), batch_size=2))) == 2
+    assert seen == [0, 1, 2]

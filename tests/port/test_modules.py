@@ -220,6 +220,24 @@ def test_a_saturated_binary_cross_entropy_is_100(torch: Any) -> None:
     assert far.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "name",
+    ["logsigmoid", "sigmoid", "tanh", "softplus", "silu", "gelu", "relu", "leaky_relu", "elu"],
+)
+def test_a_function_of_large_numbers_has_a_value_and_a_slope(
+    torch: Any, name: str, dtype: str
+) -> None:
+    """Where exp overflows, and where what is added to 1 is lost beside it."""
+    x = np.array([-1e4, -800.0, -100.0, -20.0, -1e-8, 0.0, 1e-8, 20.0, 100.0, 800.0, 1e4], dtype)
+    ours, theirs = ta.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    found, right = getattr(F, name)(ours), getattr(torch.nn.functional, name)(theirs)
+    found.sum().backward()
+    right.sum().backward()
+    for mine, its in ((found, right), (ours.grad, theirs.grad)):
+        np.testing.assert_allclose(mine.numpy(), its.detach().numpy(), rtol=2e-6, atol=1e-12)
+
+
 def test_inplace_is_taken_and_leaves_the_input(torch: Any) -> None:
     x = ta.tensor([-1.0, 2.0])
     for module in (
@@ -853,6 +871,24 @@ def test_transformer(torch: Any, options: dict[str, Any]) -> None:
     names = [name for name, _ in ours.named_modules()]
     assert names == [name for name, _ in theirs.named_modules()]
     assert (ours.d_model, ours.nhead) == (E, H)
+
+
+@pytest.mark.parametrize("word", ["src_is_causal", "tgt_is_causal", "memory_is_causal"])
+def test_a_hint_of_a_causal_mask_needs_the_mask(word: str) -> None:
+    """In a Transformer, its stacks and their layers."""
+    x = ta.ones(N, B, E)
+    whole = nn.Transformer(E, H, 1, 1, 16)
+    calls = [lambda **hint: whole(x, x, **hint)]
+    if word == "src_is_causal":
+        calls += [lambda src_is_causal: whole.encoder(x, is_causal=src_is_causal)]
+        calls += [lambda src_is_causal: whole.encoder.layers[0](x, is_causal=src_is_causal)]
+    else:
+        calls += [lambda **hint: whole.decoder(x, x, **hint)]
+        calls += [lambda **hint: whole.decoder.layers[0](x, x, **hint)]
+    for call in calls:
+        assert call(**{word: False}).shape == (N, B, E)
+        with pytest.raises(ValueError, match="is_causal=True attention takes the causal attn_mask"):
+            call(**{word: True})
 
 
 def test_the_causal_mask(torch: Any) -> None:

@@ -202,6 +202,7 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "torch.optim.Adam(x, amsgrad=False)", "nn.Embedding(3, 2, max_norm=None)", "f(max_norm=1)",
         "nn.utils.clip_grad_norm_(x, max_norm=1.0)",
         "nn.Conv2d(1, 2, 3, padding_mode='zeros')", "torch.optim.SGD(x, maximize=options)",
+        "nn.Linear(**config)", "nn.Linear(3, **config)", "nn.Linear(*sizes)", "x.gather(**options)",
         "self.require = 1", "for p in model.parameters(): p.requires_grad = False", "x.shape()",
     ],
 )  # fmt: skip
@@ -240,6 +241,15 @@ def test_import_lines_run_as_they_are_written(statement: str, changed: list[str]
         known: dict[str, Any] = {}
         exec(line, known)
         assert known.keys() >= set(found.names)
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As einops may be; the rest of the program is read all the same."""
+    monkeypatch.setitem(sys.modules, "tinyattn.torch_names.einops_backend", None)
+    program = (
+        "import torch\nfrom einops.layers.torch import Rearrange\ntorch.zeros(2)\ntorch.nope(2)"
+    )
+    assert list(rows(program, "left out")) == ["einops.layers.torch", "torch.nope"]
 
 
 def test_layers_of_einops() -> None:

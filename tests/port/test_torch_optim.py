@@ -42,7 +42,9 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("StepLR", {"step_size": 3}),
     ("StepLR", {"step_size": 2, "gamma": 0.7, "last_epoch": -1}),
     ("StepLR", {"step_size": 1.0, "gamma": 0.95}),  # as PyTorch's own tutorial writes it
+    ("StepLR", {"step_size": 4}),
     ("MultiStepLR", {"milestones": [5, 2, 5, 9], "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [3, 4, 5], "gamma": 0.5}),
     ("LinearLR", {}),
     ("LinearLR", {"start_factor": 0.1, "end_factor": 0.8, "total_iters": 7}),
     ("ExponentialLR", {"gamma": 0.9}),
@@ -51,6 +53,9 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("CosineAnnealingWarmRestarts", {"T_0": 3}),
     ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2, "eta_min": 0.01}),
     ("ConstantLR", {"factor": 0.2, "total_iters": 6}),
+    ("ConstantLR", {"factor": 0.2, "total_iters": 4}),  # at which test another schedule begins
+    ("LinearLR", {"start_factor": 0.1, "total_iters": 4}),
+    ("PolynomialLR", {"total_iters": 4}),
     ("PolynomialLR", {"total_iters": 9, "power": 1.5}),
     ("MultiplicativeLR", {"lr_lambda": [lambda n: 0.9, lambda n: n / (n + 1)]}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25}),

@@ -159,6 +159,40 @@ def test_adam_of_float16_is_rounded_nowhere_but_in_the_weights(kind, decay):
     assert {a.dtype for a in optimizer.state_dict()["arrays"].values()} == {np.dtype(np.float32)}
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 1e-7},
+        {"lr": 1e-7, "weight_decay": 3e4},
+        {"lr": 1e-7, "momentum": 0.9},
+        {"lr": 1e-7, "momentum": 0.9, "dampening": 0.3, "weight_decay": 3e4},
+        {"lr": 1e-7, "momentum": 0.9, "nesterov": True},
+    ],
+    ids=repr,
+)
+def test_sgd_of_float16_is_rounded_nowhere_but_in_the_weights(options):
+    """In float16, the rate 1e-7 has one digit, and the decay of a weight may be inf."""
+    start = np.linspace(-1e-2, 1e-2, 5).astype(np.float16)
+    grads = [(4e4 * signed(rng_of(step), 5)).astype(np.float16) for step in range(20)]
+    parameter = ta.tensor(start, requires_grad=True)
+    optimizer = optim.SGD([parameter], **options)
+    settings = {"momentum": 0, "dampening": 0, "weight_decay": 0, "nesterov": False} | options
+    w, velocity = start.astype(np.float64), None
+    for grad in grads:
+        parameter.grad = ta.tensor(grad)
+        optimizer.step()
+        g = grad.astype(np.float64) + settings["weight_decay"] * w
+        if velocity is None:
+            velocity = g
+        else:
+            velocity = settings["momentum"] * velocity + (1 - settings["dampening"]) * g
+        step = g + settings["momentum"] * velocity if settings["nesterov"] else velocity
+        with np.errstate(over="ignore"):
+            w = (w - settings["lr"] * step).astype(np.float16).astype(np.float64)
+    assert parameter.dtype == np.float16
+    np.testing.assert_allclose(parameter.numpy(), w, rtol=2**-10, atol=0)
+
+
 def test_a_state_in_another_dtype_is_converted():
     """What has been learned so far is not forgotten when the parameters change their dtype."""
     parameter = ta.tensor([1.0, -1.0], requires_grad=True)
@@ -638,6 +672,28 @@ P = [leaf(np.ones(1))]
 def test_bad_arguments_are_refused(make, error, word):
     with pytest.raises(error, match=word):
         make()
+
+
+SETTINGS = [
+    (kind, name)
+    for kind in (optim.SGD, optim.Adam, optim.AdamW)
+    for name, value in kind(P).defaults.items()
+    if type(value) is float
+]
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, "a", None, True])
+@pytest.mark.parametrize(("kind", "name"), SETTINGS)
+def test_each_number_of_an_optimizer_is_checked_wherever_it_is_given(kind, name, value):
+    words = f"{name} must be a number >= 0"
+    with pytest.raises(ValueError, match=words):
+        kind(P, **{name: value})
+    with pytest.raises(ValueError, match=words):
+        kind([{"params": P, name: value}])
+    optimizer = kind(P)
+    optimizer.param_groups[0][name] = value
+    with pytest.raises(ValueError, match=words):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("lr", [np.float32(0.5), np.float64(0.5), np.int64(1), 1])
