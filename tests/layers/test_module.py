@@ -829,3 +829,17 @@ def test_a_state_is_refused_as_a_whole_where_a_buffer_was_computed() -> None:
     model.mean = model.mean.detach()
     model.load_state_dict({"w": ta.zeros(3), "mean": ta.ones(3)})
     assert (model.w.tolist(), model.mean.tolist()) == ([0.0] * 3, [1.0] * 3)
+
+
+def test_the_parameters_of_a_module_without_those_inside_it():
+    """As programs ask that leave norms and biases out of weight decay."""
+    block = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.LayerNorm(3)))
+    block.scale = nn.Parameter(ta.ones(3))  # type: ignore[assignment]
+    block.register_buffer("mask", ta.ones(2))
+    assert [name for name, _ in block.named_parameters(recurse=False)] == ["scale"]
+    assert [*block.parameters(recurse=False)] == [block.scale]
+    assert [name for name, _ in block.named_buffers(recurse=False)] == ["mask"]
+    assert len([*block[1].buffers(recurse=False)]) == len([*block[1].parameters(recurse=False)]) == 0
+    names = [name for name, _ in block.named_parameters("block")]
+    assert names == [f"block.{name}" for name, _ in block.named_parameters()]
+    assert [name for name, _ in block[0].named_parameters("up", False)] == ["up.weight", "up.bias"]
