@@ -839,7 +839,4 @@ def test_the_parameters_of_a_module_without_those_inside_it():
     assert [name for name, _ in block.named_parameters(recurse=False)] == ["scale"]
     assert [*block.parameters(recurse=False)] == [block.scale]
     assert [name for name, _ in block.named_buffers(recurse=False)] == ["mask"]
-    assert len([*block[1].buffers(recurse=False)]) == len([*block[1].parameters(recurse=False)]) == 0
-    names = [name for name, _ in block.named_parameters("block")]
-    assert names == [f"block.{name}" for name, _ in block.named_parameters()]
-    assert [name for name, _ in block[0].named_parameters("up", False)] == ["up.weight", "up.bias"]
+    assert [*block[1].buffers(recurse=False), *block[1].parameters(recurse=False)] == []

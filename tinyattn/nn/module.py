@@ -303,30 +303,28 @@ class Module:
         """This module and all those inside it."""
         yield from (module for _, module in self.named_modules())
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, *, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, in order of assignment, with its dotted name.
 
         recurse=False: only those of this module itself.
         """
-        return self._each_once("_parameters", prefix, recurse)
+        return self._each_once("_parameters", recurse)
 
-    def _each_once(self, kind: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+    def _each_once(self, kind: str, recurse: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for prefix, module in self.named_modules() if recurse else [("", self)]:
             for key, value in getattr(module, kind).items():
                 if id(value) not in seen:
                     seen.add(id(value))
-                    yield (f"{path}.{key}" if path else key), value
+                    yield (f"{prefix}.{key}" if prefix else key), value
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters of this module and of all those inside it, each once."""
         yield from (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, *, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and of all those inside it, each once."""
-        return self._each_once("_buffers", prefix, recurse)
+        return self._each_once("_buffers", recurse)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
