@@ -46,8 +46,7 @@ ABSENT = {
     "ta.func ta.vmap": "write functions of whole batches, and ta.grad with create_graph=True",
     "nn.GroupNorm F.group_norm": "write F.layer_norm of x.reshape(B, groups, -1), then scale it",
     "nn.Unflatten": "write x.reshape(sizes)",
-    "nn.ConvTranspose1d nn.ConvTranspose2d": "repeat each element, then call a convolution",
-    "nn.Upsample F.interpolate": "write x.repeat_interleave(2, -1), for the nearest element",
+    "nn.ConvTranspose2d nn.Upsample F.interpolate": "write x.repeat_interleave(2, -1), then Conv2d",
     "nn.PairwiseDistance F.pairwise_distance": "write (x - y + 1e-6).norm(dim=-1)",
     "nn.init.eye_": "write w[...] = ta.eye(len(w)), under ta.no_grad()",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
@@ -161,7 +160,7 @@ def from_numpy(name: str) -> str:
     """What to write instead of a function of NumPy, "" if nothing is known."""
     texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
     row = added().get(f"ta.{name}", "").removeprefix("write ")
-    return texts[name].format(name) if name in texts else "" if "np." in row else row
+    return texts.get(name, "").format(name) or ("" if "np." in row else row)
 
 
 def instead(owner: str, name: str, names: list[str]) -> str:

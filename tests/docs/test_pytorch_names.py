@@ -473,3 +473,21 @@ def test_the_page_has_the_tables(folder: str) -> None:
     assert cells[3] == there
     names = {name.rpartition(".")[2] for name in MISSING.keys() & IN_TORCH_NAMES}
     assert set(re.findall(r"`(\w+)`", " ".join(cells[0].values()))) == names
+
+
+def test_what_is_written_instead_of_layers_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    numbers = np.random.default_rng(0).normal(size=(2, 3, 4))
+    x, y = ta.tensor(numbers[0]), ta.tensor(numbers[1])
+    theirs, other = torch.tensor(numbers[0]), torch.tensor(numbers[1])
+    text = LEFT_OUT["F.pairwise_distance"].removeprefix("write ")
+    expected = torch.nn.functional.pairwise_distance(theirs, other)
+    np.testing.assert_allclose(eval(text).numpy(), expected.numpy(), rtol=1e-12)
+    text = LEFT_OUT["F.interpolate"].removeprefix("write ").partition(", then")[0]
+    expected = torch.nn.functional.interpolate(theirs[None], scale_factor=2)[0]
+    assert eval(text).tolist() == expected.tolist()
+    w = ta.ones(3, 3)
+    exec(
+        LEFT_OUT["nn.init.eye_"].removeprefix("write ").partition(", under")[0], {"w": w, "ta": ta}
+    )
+    assert w.tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()

@@ -43,6 +43,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ()
+    _copies_grad = False
 
     def __init__(
         self,

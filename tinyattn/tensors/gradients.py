@@ -8,8 +8,7 @@ from typing import Any, Self, SupportsIndex
 
 from ..base.backend import Array
 from ..base.checks import check_type, checked_dtype, require_float
-from ..engine import autograd
-from ..engine.autograd import Leaf, Node, TensorBase, wrap
+from ..engine.autograd import Leaf, Node, TensorBase, backward, wrap
 from ..engine.versions import Version, note_view
 from ..errors import DtypeError, GraphError, ShapeError
 from .values import Values
@@ -24,6 +23,7 @@ class Gradients(Values):
     """The node of a Tensor: requires_grad, grad, backward, detach; copies of leaves."""
 
     __slots__ = ()
+    _copies_grad = True  # into a deep copy
 
     @property
     def requires_grad(self) -> bool:
@@ -130,7 +130,7 @@ class Gradients(Values):
             >>> x.grad
             tensor([ 3., 30.])
         """
-        autograd.backward(self, gradient, retain_graph, create_graph)
+        backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Self:
         """The same values in the same memory, without a graph."""
@@ -142,10 +142,14 @@ class Gradients(Values):
     # Copies
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """An independent leaf with the same values, gradient included."""
+        """An independent leaf with the same values, and of a Tensor with the same gradient.
+
+        A Parameter's copy has none, as in PyTorch: a program that trains the copy of a model would
+        add to the gradient of the model.
+        """
         if not self.is_leaf:
             raise GraphError("only leaves can be copied deeply: detach() this tensor first")
-        grad = None if self.grad is None else wrap(self.grad._data.copy())
+        grad = wrap(self.grad._data.copy()) if self.grad is not None and self._copies_grad else None
         memo[id(self)] = twin = self._twin(self._data.copy(), Version(), grad)
         if type(self).__dictoffset__:  # a subclass, whose objects have attributes
             twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
