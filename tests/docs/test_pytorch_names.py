@@ -478,16 +478,13 @@ def test_the_page_has_the_tables(folder: str) -> None:
 def test_what_is_written_instead_of_layers_is_pytorchs() -> None:
     torch = pytest.importorskip("torch")
     numbers = np.random.default_rng(0).normal(size=(2, 3, 4))
-    x, y = ta.tensor(numbers[0]), ta.tensor(numbers[1])
+    known = {"x": ta.tensor(numbers[0]), "y": ta.tensor(numbers[1]), "w": ta.ones(3, 3), "ta": ta}
     theirs, other = torch.tensor(numbers[0]), torch.tensor(numbers[1])
-    text = LEFT_OUT["F.pairwise_distance"].removeprefix("write ")
+    found = eval(LEFT_OUT["F.pairwise_distance"].removeprefix("write "), known)
     expected = torch.nn.functional.pairwise_distance(theirs, other)
-    np.testing.assert_allclose(eval(text).numpy(), expected.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
     text = LEFT_OUT["F.interpolate"].removeprefix("write ").partition(", then")[0]
     expected = torch.nn.functional.interpolate(theirs[None], scale_factor=2)[0]
-    assert eval(text).tolist() == expected.tolist()
-    w = ta.ones(3, 3)
-    exec(
-        LEFT_OUT["nn.init.eye_"].removeprefix("write ").partition(", under")[0], {"w": w, "ta": ta}
-    )
-    assert w.tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()
+    assert eval(text, known).tolist() == expected.tolist()
+    exec(LEFT_OUT["nn.init.eye_"].removeprefix("write ").partition(", under")[0], known)
+    assert known["w"].tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()
