@@ -159,8 +159,7 @@ def absent() -> dict[str, str]:
 def from_numpy(name: str) -> str:
     """What to write instead of a function of NumPy, "" if nothing is known."""
     texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
-    row = added().get(f"ta.{name}", "").removeprefix("write ")
-    return texts.get(name, "").format(name) or ("" if "np." in row else row)
+    return texts.get(name, "").format(name) or added().get(f"ta.{name}", "").removeprefix("write ")
 
 
 def instead(owner: str, name: str, names: list[str]) -> str:

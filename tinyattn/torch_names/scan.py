@@ -236,7 +236,8 @@ class Scan(ast.NodeVisitor):
             is_here = self.use(module or name, node.lineno, as_module=True) is not None
             if module and is_here and alias.name != "*":
                 self.use(name, node.lineno)
-            self.names[short] = known
+            if alias.name != "*":
+                self.names[short] = known
             all_here = all_here and is_here
             statements.append(f"import {translated(known)} as {short}")
         if module and statements:
