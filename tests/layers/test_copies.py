@@ -278,11 +278,11 @@ def test_a_deep_copy_of_a_model_has_no_gradients():
     """As in PyTorch: a learner of its own would add to the gradients of the model."""
     model, x = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), ta.tensor([[1.0, 3.0]])
     (model(x) ** 3).sum().backward()
-    learner = copy.deepcopy(model)
-    assert [parameter.grad for parameter in learner.parameters()] == [None] * 4
-    (learner(x) ** 3).sum().backward()
-    for mine, other in zip(model.parameters(), learner.parameters(), strict=True):
-        assert mine.grad.equal(other.grad)
+    for learner in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert [parameter.grad for parameter in learner.parameters()] == [None] * 4
+        (learner(x) ** 3).sum().backward()
+        for mine, other in zip(model.parameters(), learner.parameters(), strict=True):
+            assert mine.grad.equal(other.grad)
     leaf = ta.ones(2, requires_grad=True)
     leaf.sum().backward()
     assert copy.deepcopy(leaf).grad.tolist() == [1, 1]  # a Tensor's copy keeps it, as there

@@ -23,7 +23,7 @@ class Gradients(Values):
     """The node of a Tensor: requires_grad, grad, backward, detach; copies of leaves."""
 
     __slots__ = ()
-    _copies_grad = True  # into a deep copy
+    _copies_grad = True  # into a deep copy, and into a pickled one
 
     @property
     def requires_grad(self) -> bool:
@@ -183,9 +183,9 @@ class Gradients(Values):
         return made
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
-        attributes, slots = state
-        for name, value in {**(attributes or {}), **slots}.items():
+        for name, value in {**(state[0] or {}), **state[1]}.items():  # attributes, and slots
             object.__setattr__(self, name, value)
         # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
         self._version, self._view = Version(), None
+        self.grad = self.grad if self._copies_grad else None
