@@ -12,15 +12,17 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from .base import names
 
 NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
-    "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
-    "cuda.amp": "delete autocast and GradScaler: dtypes are explicit, model.to(torch.float16)",
+    "ta.amp ta.autocast cuda.amp": "delete autocast and GradScaler: dtypes are explicit, "
+    "model.to(ta.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
-    "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
+    "ta.jit": "delete it: nothing has to be traced, and Numba compiles the kernels",
     "ta.asarray": "write ta.as_tensor(data)",
     "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
     "ta.detach": "write x.detach()",
@@ -32,7 +34,6 @@ ABSENT = {
     "ta.cfloat ta.cdouble Tensor.cfloat Tensor.cdouble": NO_COMPLEX,
     "ta.count_nonzero Tensor.count_nonzero": "write (x != 0).sum()",
     "ta.diff Tensor.diff": "write x[..., 1:] - x[..., :-1]",
-    "ta.bincount Tensor.bincount": "write np.bincount(x.numpy())",
     "ta.median Tensor.median": 'write np.quantile(x.numpy(), 0.5, method="lower")',
     "Tensor.data_ptr": "x.numpy() is the array",
     "Tensor.fill_diagonal_": "write x[i, i] = value, with i = ta.arange(len(x))",
@@ -40,14 +41,19 @@ ABSENT = {
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
     "Tensor.register_hook Tensor.retains_grad": "x.retain_grad() keeps x.grad of a computed x",
     "Tensor.stride": "write x.numpy().strides, in bytes",
+    "ta.func ta.vmap": "write functions of whole batches, and ta.grad with create_graph=True",
+    "nn.GroupNorm F.group_norm": "write F.layer_norm of x.reshape(B, groups, -1), then scale it",
+    "nn.Unflatten": "write x.reshape(sizes)",
+    "nn.ConvTranspose2d nn.Upsample F.interpolate": "write x.repeat_interleave(2, -1), then Conv2d",
+    "nn.PairwiseDistance F.pairwise_distance": "write (x - y + 1e-6).norm(dim=-1)",
+    "nn.init.eye_": "write w[...] = ta.eye(len(w)), under ta.no_grad()",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
-    "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
-    "nn.ParameterDict nn.ParameterList": "write nn.ModuleDict or nn.ModuleList of modules",
+    "nn.DataParallel": "write the module itself: there is one GPU",
+    "nn.ParameterDict": "write setattr(module, name, nn.Parameter(data)), and getattr",
     "nn.LogSigmoid": "write -F.softplus(-x)",
     "optim.Adadelta optim.Adagrad optim.Adamax optim.NAdam optim.RAdam": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
-    "optim.ReduceLROnPlateau": "set group['lr'] of optimizer.param_groups, or take that of "
-    "tinyattn.torch_names.optim.lr_scheduler",
+    "optim.ReduceLROnPlateau": "tinyattn.torch_names.optim.lr_scheduler has it",
     "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
     "nn.utils.parameters_to_vector": "write torch.cat([p.reshape(-1) for p in parameters])",
     "nn.utils.vector_to_parameters": "write p.copy_(part.view_as(p)) under torch.no_grad(), for p, "
@@ -64,7 +70,8 @@ ABSENT = {
     "ta.interop.load_torch_state_dict reads one of PyTorch",
     "Module.type": "write module.to(dtype)",
 }
-# Of NumPy, which gives most of these names to PyTorch too; {} stands for the name.
+# Of NumPy, which gives most of these names to PyTorch too; {} stands for the name. What torch_names
+# has under a name of NumPy, as `clip`, has its hint there.
 FROM_NUMPY = {
     # Some of these methods take a dimension where NumPy needs none.
     "x.{}()": "all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1 flip "
@@ -73,14 +80,11 @@ FROM_NUMPY = {
     "x.{}": "shape ndim",
     "x.{}(correction=0)": "var std",
     "ta.{}(x)": "zeros_like ones_like",
-    "ta.zeros_like(x)": "empty_like",
     "ta.{}(x, y)": "maximum minimum",
     "ta.{}([x, y])": "stack hstack vstack",
     "x + y": "add",
     "x - y": "subtract",
     "x * y": "multiply",
-    "x / y": "divide true_divide",
-    "x // y": "floor_divide",
     "x % y": "remainder",
     "x ** y": "power float_power",
     "x @ y": "matmul dot linalg.matmul",
@@ -88,30 +92,21 @@ FROM_NUMPY = {
     "x != y": "not_equal",
     "x < y": "less",
     "x <= y": "less_equal",
-    "x > y": "greater",
     "x >= y": "greater_equal",
     "-x": "negative",
     "abs(x)": "absolute fabs",
-    "x == 0": "logical_not",
-    "(x != 0) & (y != 0)": "logical_and",
-    "(x != 0) | (y != 0)": "logical_or",
     "(x != 0) ^ (y != 0)": "logical_xor",
     "ta.where(condition, x, y)": "where",
-    "x.clamp(min, max)": "clip",
     "x.sin() / x.cos()": "tan",
     "x @ y.mT": "inner",
     "x.outer(y)": "outer linalg.outer",
     "ta.einsum(equation, x, y)": "einsum",
     "x.norm()": "linalg.norm linalg.vector_norm",
-    "x.diagonal().sum()": "trace",
     "x.T, or x.permute(dims)": "transpose",
     "x.permute(dims)": "moveaxis",
     "x.transpose(dim0, dim1)": "swapaxes",
     "x.unsqueeze(dim)": "expand_dims",
-    "x.expand(shape)": "broadcast_to",
-    "x.flatten()": "ravel",
     "x.clone()": "copy",
-    "x.repeat(sizes)": "tile",
     "x.repeat_interleave(repeats)": "repeat",
     "x.chunk(pieces), or x.split(size)": "split array_split",
     "ta.cat([x, y])": "concatenate append",
@@ -133,6 +128,7 @@ ARGUMENTS = {
     "memory_key_padding_mask": f"write src_mask=~memory_key_padding_mask, {VISIBLE}",
     "src_mask": f"write mask=~src_mask[None], {VISIBLE}",
     "tgt_mask": f"write mask=~tgt_mask[None], {VISIBLE}; a decoder is causal without a mask",
+    "out": "write y = f(x), or y[...] = f(x)",
     "cache": "take cache=, and call its joined(k, v) and store(k, v, N) as MultiHeadAttention does",
     "is_causal": "take is_causal=, and hide later keys as F.scaled_dot_product_attention does",
     "need_weights": "module.attention_weights has the weights after the call",
@@ -161,7 +157,7 @@ def absent() -> dict[str, str]:
 def from_numpy(name: str) -> str:
     """What to write instead of a function of NumPy, "" if nothing is known."""
     texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
-    return texts.get(name, "").format(name)
+    return texts.get(name, "").format(name) or added().get(f"ta.{name}", "").removeprefix("write ")
 
 
 def instead(owner: str, name: str, names: list[str]) -> str:
@@ -171,6 +167,9 @@ def instead(owner: str, name: str, names: list[str]) -> str:
         return text + OF_A_LEAF if text.startswith("write x[...] = ") else text
     if owner in ("ta", "Tensor") and (text := from_numpy(name)):
         return f"write {text}"
+    for module in (np, np.linalg) if owner in ("ta", "Tensor") else ():
+        if callable(found := vars(module).get(name)) and not isinstance(found, type):
+            return f"{module.__name__}.{name} has it, of x.numpy(), and records no gradient"
     if not name.endswith("_") or name.startswith("_"):
         return ""
     if operator := re.fullmatch(r"write x ([-+*/]+) y", instead(owner, name[:-1], names)):

@@ -344,7 +344,7 @@ def test_the_error_inside_a_forward_stays_as_it_is() -> None:
     ("statement", "message"),
     [
         ("from tinyattn import long", "tinyattn has no ta.long: write ta.int64"),
-        ("import tinyattn.jit", "tinyattn has no ta.jit: nothing"),
+        ("import tinyattn.jit", "tinyattn has no ta.jit: delete it: nothing"),
         ("from tinyattn.nn import MultiheadAttention", "has no nn.MultiheadAttention: write nn.Mu"),
         ("from tinyattn.functional import l1_loss", r"has no F.l1_loss: write \(x - y\)"),
         ("from tinyattn.nn.functional import l1_loss", r"has no F.l1_loss: write \(x - y\)"),
@@ -535,3 +535,18 @@ def test_the_page_has_the_tables(folder: str) -> None:
     assert cells[3] == there
     names = {name.rpartition(".")[2] for name in MISSING.keys() & IN_TORCH_NAMES}
     assert set(re.findall(r"`(\w+)`", " ".join(cells[0].values()))) == names
+
+
+def test_what_is_written_instead_of_layers_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    numbers = np.random.default_rng(0).normal(size=(2, 3, 4))
+    known = {"x": ta.tensor(numbers[0]), "y": ta.tensor(numbers[1]), "w": ta.ones(3, 3), "ta": ta}
+    theirs, other = torch.tensor(numbers[0]), torch.tensor(numbers[1])
+    found = eval(LEFT_OUT["F.pairwise_distance"].removeprefix("write "), known)
+    expected = torch.nn.functional.pairwise_distance(theirs, other)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
+    text = LEFT_OUT["F.interpolate"].removeprefix("write ").partition(", then")[0]
+    expected = torch.nn.functional.interpolate(theirs[None], scale_factor=2)[0]
+    assert eval(text, known).tolist() == expected.tolist()
+    exec(LEFT_OUT["nn.init.eye_"].removeprefix("write ").partition(", under")[0], known)
+    assert known["w"].tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()

@@ -19,7 +19,12 @@ from tinyattn.hints import FROM_NUMPY as BY_HINT
 from tinyattn.hints import from_numpy
 from tinyattn.tensors.operators import OPERATORS
 
-FROM_NUMPY = {name: from_numpy(name) for names in BY_HINT.values() for name in names.split()}
+# Those of functions that torch_names has stand in its rows.
+IN_ROWS = """broadcast_to clip divide empty_like floor_divide greater logical_and logical_not
+    logical_or ravel tile trace true_divide"""
+FROM_NUMPY = {
+    name: from_numpy(name) for names in (*BY_HINT.values(), IN_ROWS) for name in names.split()
+}
 
 SPACES = {"": np, "linalg.": np.linalg, "fft.": np.fft}
 # Functions that ask for `__array_function__`, and universal functions.

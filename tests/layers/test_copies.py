@@ -220,12 +220,14 @@ def test_the_sizes_of_a_layer_are_those_of_its_weight(make, names):
     for module in (make(), copy.deepcopy(make()), pickle.loads(pickle.dumps(make()))):
         assert sorted(getattr(module, name) for name in names) == [2, 3]
         for name in names:
-            with pytest.raises(AttributeError, match="has no setter"):
+            with pytest.raises(AttributeError, match="set another weight, got 7"):
                 setattr(module, name, 7)
             with pytest.raises(AttributeError):
                 delattr(module, name)
         module.weight = nn.Parameter(ta.ones(5, 4))
         assert sorted(getattr(module, name) for name in names) == [4, 5]
+        for name in names:  # as a program does that resizes an Embedding
+            setattr(module, name, getattr(module, name))
         assert "4" in repr(module)
 
 
@@ -270,3 +272,17 @@ def test_numbers_of_python_are_loaded_as_exactly_as_the_parameters():
     layer.load_state_dict({"weight": [[0.1, 1e300]], "bias": [0.1]})
     assert layer.weight.tolist() == [[0.1, 1e300]]
     assert layer.bias.item() == 0.1
+
+
+def test_a_deep_copy_of_a_model_has_no_gradients():
+    """As in PyTorch: a learner of its own would add to the gradients of the model."""
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), ta.tensor([[1.0, 3.0]])
+    (model(x) ** 3).sum().backward()
+    for learner in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert [parameter.grad for parameter in learner.parameters()] == [None] * 4
+        (learner(x) ** 3).sum().backward()
+        for mine, other in zip(model.parameters(), learner.parameters(), strict=True):
+            assert mine.grad.equal(other.grad)
+    leaf = ta.ones(2, requires_grad=True)
+    leaf.sum().backward()
+    assert copy.deepcopy(leaf).grad.tolist() == [1, 1]  # a Tensor's copy keeps it, as there

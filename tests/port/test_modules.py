@@ -963,3 +963,39 @@ def test_dropout_is_between_the_layers_of_a_recurrent_network(kind: str) -> None
     states = [state if kind != "LSTM" else state[0] for _, state in (first, second)]
     assert states[0][0].equal(states[1][0])
     assert bool((first[0] != 0).all())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.MaxPool1d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.GELU(), nn.BCELoss(), nn.ELU()],
+)
+def test_modules_that_call_a_function_are_pickled(module: Any) -> None:
+    """As deep learning programs save whole models, and send them to another process."""
+    assert type(pickle.loads(pickle.dumps(nn.Sequential(module)))[0]) is type(module)
+
+
+def test_a_list_of_parameters(torch: Any) -> None:
+    found = []
+    for space in (ta, torch):
+        lists = nn if space is ta else torch.nn
+        parameters = lists.ParameterList([lists.Parameter(space.ones(1)), space.ones(2)])
+        parameters.append(lists.Parameter(space.zeros(3)))
+        parameters.extend(space.ones(n) for n in (4, 5))
+        parameters[0] = lists.Parameter(space.ones(6))
+        model = lists.Sequential(lists.Linear(1, 1, bias=False))
+        model[0].prompts = parameters
+        sum((p * p).sum() for p in parameters).backward()
+        assert all(isinstance(p, lists.Parameter) for p in parameters)
+        assert len(parameters) == 5
+        found.append(
+            [
+                [tuple(p.shape) for p in parameters],
+                [(name, tuple(p.shape)) for name, p in model.named_parameters()],
+                list(model.state_dict()),
+                [p.grad.sum().item() for p in parameters],
+                tuple(copy.deepcopy(parameters)[-1].shape),
+            ]
+        )
+    assert found[0] == found[1]
+    with pytest.raises(TypeError):
+        nn.ParameterList(["a"])

@@ -792,3 +792,20 @@ def test_an_optimizer_shares_the_groups_of_another(torch: Any) -> None:
     outer.base.step()
     assert w.tolist() == [0, 0]
     assert outer.param_groups[0]["rho"] == 0.5
+
+
+def test_settings_of_a_program_mean_what_it_says(torch: Any) -> None:
+    """Adafactor has no rate, lr=None, and Muon a nesterov without the dampening of SGD."""
+    settings = {"lr": None, "momentum": 0.5, "nesterov": True, "betas": None, "eps": (1e-3, 1e-8)}
+    for library in (optim.Optimizer, torch.optim.Optimizer):
+
+        class Muon(library):  # type: ignore[misc, valid-type]
+            def __init__(self, params: Any) -> None:
+                super().__init__(params, dict(settings))
+
+        space = ta if library is optim.Optimizer else torch
+        optimizer = Muon([space.ones(2, requires_grad=True)])
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.add_param_group({"params": [space.ones(1, requires_grad=True)], "lr": "slow"})
+        found = [{name: group[name] for name in settings} for group in optimizer.param_groups]
+        assert found == [settings, {**settings, "lr": "slow"}]

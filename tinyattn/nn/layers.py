@@ -18,8 +18,16 @@ from .module import Module, Parameter
 
 
 def size_of_weight(dim: int) -> property:
-    """A size of a module's weight, which is written down nowhere else."""
-    return property(lambda module: module.weight.shape[dim])
+    """A size of a module's weight, which is written down nowhere else.
+
+    A program that gives the module another weight may set its size too, but no other number.
+    """
+
+    def same(module: Any, size: int) -> None:
+        if size != (kept := module.weight.shape[dim]):
+            raise AttributeError(f"the weight has the size {kept}: set another weight, got {size}")
+
+    return property(lambda module: module.weight.shape[dim], same)
 
 
 def new_parameter(value: float, shape: Any, dtype: DTypeLike, device: str | None) -> Parameter:

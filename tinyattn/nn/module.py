@@ -43,6 +43,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ()
+    _copies_grad = False
 
     def __init__(
         self,
@@ -303,29 +304,32 @@ class Module:
         """This module and all those inside it."""
         yield from (module for _, module in self.named_modules())
 
-    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, in order of assignment, with its dotted name."""
-        return self._each_once("_parameters")
+    def named_parameters(self, *, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, in order of assignment, with its dotted name.
 
-    def _each_once(self, kind: str) -> Iterator[tuple[str, Any]]:
+        recurse=False: only those of this module itself.
+        """
+        return self._each_once("_parameters", recurse)
+
+    def _each_once(self, kind: str, recurse: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for prefix, module in self.named_modules():
+        for prefix, module in self.named_modules() if recurse else [("", self)]:
             for key, value in getattr(module, kind).items():
                 if id(value) not in seen:
                     seen.add(id(value))
                     yield (f"{prefix}.{key}" if prefix else key), value
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters of this module and of all those inside it, each once."""
-        yield from (parameter for _, parameter in self.named_parameters())
+        yield from (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, *, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and of all those inside it, each once."""
-        return self._each_once("_buffers")
+        return self._each_once("_buffers", recurse)
 
-    def buffers(self) -> Iterator[Tensor]:
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
-        yield from (buffer for _, buffer in self.named_buffers())
+        yield from (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     # Modes, gradients, devices
 

@@ -6,8 +6,7 @@ from typing import Any, Self, SupportsIndex
 
 from ..base.backend import Array
 from ..base.checks import check_type, checked_dtype, require_float
-from ..engine import autograd
-from ..engine.autograd import Leaf, Node, TensorBase, wrap
+from ..engine.autograd import Leaf, Node, TensorBase, backward, wrap
 from ..engine.versions import Version, note_view
 from ..errors import DtypeError, GraphError, ShapeError
 from .values import Values
@@ -22,6 +21,7 @@ class Gradients(Values):
     """The node of a Tensor: requires_grad, grad, backward, detach; copies of leaves."""
 
     __slots__ = ()
+    _copies_grad = True  # into a deep copy, and into a pickled one
 
     @property
     def requires_grad(self) -> bool:
@@ -128,7 +128,7 @@ class Gradients(Values):
             >>> x.grad
             tensor([ 3., 30.])
         """
-        autograd.backward(self, gradient, retain_graph, create_graph)
+        backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Self:
         """The same values in the same memory, without a graph."""
@@ -140,10 +140,14 @@ class Gradients(Values):
     # Copies
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """An independent leaf with the same values, gradient included."""
+        """An independent leaf with the same values, and of a Tensor with the same gradient.
+
+        A Parameter's copy has none, as in PyTorch: a program that trains the copy of a model would
+        add to the gradient of the model.
+        """
         if not self.is_leaf:
             raise GraphError("only leaves can be copied deeply: detach() this tensor first")
-        grad = None if self.grad is None else wrap(self.grad._data.copy())
+        grad = wrap(self.grad._data.copy()) if self.grad is not None and self._copies_grad else None
         memo[id(self)] = twin = self._twin(self._data.copy(), Version(), grad)
         if type(self).__dictoffset__:  # a subclass, whose objects have attributes
             twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -177,9 +181,9 @@ class Gradients(Values):
         return made
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
-        attributes, slots = state
-        for name, value in {**(attributes or {}), **slots}.items():
+        for name, value in {**(state[0] or {}), **state[1]}.items():  # attributes, and slots
             object.__setattr__(self, name, value)
         # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
         self._version, self._view = Version(), None
+        self.grad = self.grad if self._copies_grad else None

@@ -12,9 +12,8 @@ import numpy as np
 import tinyattn as ta
 
 from .. import ops
-from ..base import checks
 from ..base.backend import namespace
-from ..base.checks import check_choice, checked_index, integer, one_dim, sizes_of
+from ..base.checks import check_choice, checked_index, integer, one_dim, require_dims, sizes_of
 from ..engine.autograd import wrap
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -102,15 +101,15 @@ def lerp(input, end, weight):
     return ta.where(abs(weight) < 0.5, from_input, from_end)
 
 
-divide = true_divide = changing(div)
-floor_divide = both(Tensor.__floordiv__)
+divide = true_divide = changing(div, "x / y")
+floor_divide = both(Tensor.__floordiv__, "x // y")
 neg = both(Tensor.__neg__, "-x")
 addcdiv = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2)
 addcmul = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 * tensor2)
 pow = both(lambda input, exponent: input**exponent)
 clamp_max = changing(lambda input, max: input.clamp(max=max))
 clamp_min = changing(lambda input, min: input.clamp(min=min))
-clip = both(Tensor.clamp)
+clip = both(Tensor.clamp, "x.clamp(min, max)")
 ceil = both(stepwise("ceil"), "np.ceil(x.numpy())")
 floor = changing(stepwise("floor"), "np.floor(x.numpy())")
 round = changing(stepwise("round"), "np.round(x.numpy())")
@@ -123,9 +122,9 @@ lt = both(Tensor.__lt__, "x < y")
 le = both(Tensor.__le__, "x <= y")
 gt = greater = both(Tensor.__gt__, "x > y")
 ge = both(Tensor.__ge__, "x >= y")
-logical_and = both(lambda input, other: (input != 0) & (other != 0))
-logical_not = both(lambda input: input == 0)
-logical_or = both(lambda input, other: (input != 0) | (other != 0))
+logical_and = both(lambda input, other: (input != 0) & (other != 0), "(x != 0) & (y != 0)")
+logical_not = both(lambda input: input == 0, "x == 0")
+logical_or = both(lambda input, other: (input != 0) | (other != 0), "(x != 0) | (y != 0)")
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
@@ -152,13 +151,13 @@ def where(condition, input=None, other=None):
 # Shape
 
 concat = concatenate = function(ta.cat, "ta.cat")
-ravel = both(lambda input: input.reshape(-1))
+ravel = both(lambda input: input.reshape(-1), "x.flatten()")
 broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 
 @both
 def narrow(input, dim, start, length):
-    size = checks.require_dims(input, "narrow").shape[one_dim(input, dim)]
+    size = require_dims(input, "narrow").shape[one_dim(input, dim)]
     start = integer("start", start)
     start += size if start < 0 else 0
     return input.split([start, length, size - start - integer("length", length)], dim)[1]
@@ -173,6 +172,7 @@ def movedim(input, source, destination):
 
 @both
 def tile(input, dims, *more):
+    """In tinyattn: write x.repeat(sizes)"""
     counts = sizes_of((dims, *more))
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
@@ -208,7 +208,7 @@ def meshgrid(*tensors, indexing="ij"):
 def along(input, dim, index, counts_back=False):
     """The index of the elements at `index` of one dimension. As in PyTorch, a negative number in a
     Tensor counts from the end for index_fill only."""
-    dim = one_dim(checks.require_dims(input, "an index along one dimension"), dim)
+    dim = one_dim(require_dims(input, "an index along one dimension"), dim)
     if isinstance(index, Tensor):
         if index.ndim > 1:
             raise ShapeError(f"an index along one dimension is (N,), got {index.shape}")
@@ -228,10 +228,10 @@ def along_for(source, name, input, dim, index):
     return index
 
 
-index_select = both(
-    lambda input, dim, index: input[along(input, dim, index)],
-    "x[index], or x[:, index] for dimension 1",
-)
+@both
+def index_select(input, dim, index):
+    """In tinyattn: write x[index], or x[:, index] for dimension 1"""
+    return input[along(input, dim, index)]
 
 
 @both
@@ -348,7 +348,7 @@ addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha 
 baddbmm = both(
     lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)
 )
-trace = both(lambda input: of_dims(2, input).diagonal().sum())
+trace = both(lambda input: of_dims(2, input).diagonal().sum(), "x.diagonal().sum()")
 
 
 @both
@@ -394,7 +394,7 @@ def normal(mean=0.0, std=1.0, size=None, *, requires_grad=False, **options):
 
 # Of the whole library
 
-empty_like = function(MAKERS["zeros_like"])
+empty_like = function(MAKERS["zeros_like"], "ta.zeros_like(x)")
 finfo = function(np.finfo, "np.finfo(x.dtype)")
 iinfo = function(np.iinfo, "np.iinfo(x.dtype)")
 inference_mode = function(ta.no_grad, "ta.no_grad()")
@@ -416,6 +416,14 @@ def compile(model=None, **options):
     In tinyattn: nothing has to be compiled: kernels are, by Numba, when they are first called
     """
     return (lambda function: function) if model is None else model
+
+
+@function
+def use_deterministic_algorithms(mode, *, warn_only=False):
+    """Nothing happens: a run is repeatable.
+
+    In tinyattn: delete it: a run is repeatable
+    """
 
 
 @function

@@ -60,10 +60,6 @@ class OfTensors:
     to = adapted_to(Tensor.to)
     clone = adapted(Tensor.clone)
     contiguous = adapted(Tensor.contiguous)
-    is_contiguous = method(
-        lambda self, memory_format=None: self._data.flags.c_contiguous,
-        "x.numpy().flags.c_contiguous",
-    )
     cuda = method(lambda self, device=None, non_blocking=False: self.to("cuda"))
     pin_memory = method(lambda self: self)
     maximum = method(ta.maximum)
@@ -77,10 +73,6 @@ class OfTensors:
     reshape_as = method(lambda self, other: self.reshape(other.shape), "x.reshape(y.shape)")
     view_as = method(lambda self, other: self.view(other.shape), "x.reshape(y.shape)")
     where = method(lambda self, condition, other: ta.where(condition, self, other))
-    fill_ = in_place(
-        lambda self, value: ta.as_tensor(value, self.dtype, self.device).expand(self.shape).clone(),
-        "x[...] = value",
-    )
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
@@ -92,6 +84,15 @@ class OfTensors:
         adapted(lambda self, low=0.0, to=1.0: low + (to - low) * ta.rand_like(self)),
         "nn.init.uniform_(x)",
     )
+
+    @in_place
+    def fill_(self: Any, value: Any) -> Tensor:
+        """In tinyattn: write x[...] = value"""
+        return ta.as_tensor(value, self.dtype, self.device).expand(self.shape).clone()
+
+    def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+        """In tinyattn: write x.numpy().flags.c_contiguous"""
+        return self._data.flags.c_contiguous
 
     @in_place
     def copy_(self: Any, src: Any, non_blocking: bool = False) -> Tensor:

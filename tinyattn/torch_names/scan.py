@@ -59,24 +59,20 @@ METHODS = """
     tensor_split to_dense to_empty to_sparse unique_consecutive vdot xlogy
 """.split()  # noqa: SIM905
 METHODS += [n[7:] for n in absent() if n.startswith("Tensor.")]
-# What programs do without here, by the beginning of a name, and what to write or to delete.
+# What programs do without here, by the beginning of a name, and what to write or to delete. Further
+# names stand in hints.py.
 DELETE = {
-    "torch.amp": "delete autocast and GradScaler: loss.backward(), optimizer.step(); dtypes are "
-    "explicit, model.to(torch.float16)",
-    "torch.autocast": "delete it: dtypes are explicit, model.to(torch.float16)",
+    "torch.Size.numel": "write x.numel()",
     "torch.bfloat16": "write torch.float32: NumPy has no bfloat16",
     "torch.distributed": "delete it, or write tinyattn.training.distributed",
-    "torch.jit": "delete it: nothing has to be traced, kernels are compiled by Numba",
-    "torch.nn.DataParallel": "write the module itself: there is one GPU",
-    "torch.nn.utils.rnn": "delete packing: a recurrent layer takes padded batches, and a row ends "
-    "at its own length",
+    "torch.dtype.is_floating_point": "write x.is_floating_point()",
+    "torch.nn.modules": "import it from torch.nn",
     "torch.nn.parallel": "write the module itself, or "
     "tinyattn.training.distributed.DistributedDataParallel",
     "torch.profiler": "delete it; python -m cProfile shows where the time goes",
     "torch.utils.checkpoint": "call the function itself: its results are kept all the same",
     "torch.utils.tensorboard": "delete it, and print the numbers",
 }
-DELETE |= {"torch.cuda.amp": DELETE["torch.amp"]}
 # The differences that a program which runs with PyTorch can meet: with how many first arguments a
 # call means the same, and the names of arguments that do not. All others are hardly met: something
 # may be left out, or a number that its dtype cannot hold is an error.
@@ -97,6 +93,8 @@ MET: dict[str, tuple[int, tuple[str, ...]]] = {
 ONE_VALUE: dict[str | None, Any] = {"max_norm": None, "padding_mode": "zeros"}
 ONE_VALUE |= dict.fromkeys([*REFUSED, "scale_grad_by_freq", "add_bias_kv", "add_zero_attn"], False)
 DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
+# From a last part, as in x.shape.numel() and x.dtype.is_floating_point, to the class in DELETE.
+CLASS_OF = {"shape": "Size", "size": "Size", "Size": "Size", "dtype": "dtype"}
 NO_ATTRIBUTE = "a Tensor takes no attributes of a program: keep them in a dict, by id(x)"
 PYTHONS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)}
 
@@ -157,9 +155,7 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
     A method may be another one of the same name: only the names of its arguments are compared.
     """
     named: dict[str, Any] = {k.arg: k.value for k in call.keywords if k.arg}
-    hidden = any(isinstance(arg, ast.Starred) for arg in call.args) or None in [
-        keyword.arg for keyword in call.keywords
-    ]
+    hidden = len(named) < len(call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
     try:
         # An op has **numpy_names for editors, and takes no other name than those in `others`.
         parameters = inspect.signature(function).parameters
@@ -264,10 +260,9 @@ class Scan(ast.NodeVisitor):
         return found
 
     def note_difference(self, name: str, found: Any, line: int, call: ast.Call | None) -> None:
-        group, differs = "works", difference(found)
-        if differs:
-            group = "differs" if is_met(name, found, call) else "differs a little"
-        self.note(group, name, differs, line)
+        differs = difference(found)
+        met = "differs" if is_met(name, found, call) else "differs a little"
+        self.note(met if differs else "works", name, differs, line)
 
     def name_of(self, node: ast.AST) -> tuple[str, str]:
         """An expression a.b.c as the name of PyTorch that it is, or ""; and a."""
@@ -291,6 +286,10 @@ class Scan(ast.NodeVisitor):
         elif name:
             self.use(name, node.lineno)
         elif isinstance(node, ast.Attribute):
+            of = getattr(node.value, "func", node.value)
+            known = f"torch.{CLASS_OF.get(getattr(of, 'attr', ''))}.{node.attr}"
+            if known in DELETE:
+                self.note("left out", known, DELETE[known], node.lineno)
             self.visit(node.value)
 
     visit_Attribute = visit_Name  # noqa: N815

@@ -107,12 +107,11 @@ class BatchNorm1d(Module):
         self.eps, self.momentum = check_number("eps", given.eps, 0), given.momentum
         checked_probability(0 if given.momentum is None else given.momentum, "momentum")
         self.affine, self.track_running_stats = given.affine, given.track_running_stats
-        is_tracked = given.track_running_stats
         self.weight = Parameter(ones(n)) if given.affine else None
         self.bias = Parameter(zeros(n)) if given.affine else None
-        self.register_buffer("running_mean", zeros(n) if is_tracked else None)
-        self.register_buffer("running_var", ones(n) if is_tracked else None)
-        self.register_buffer("num_batches_tracked", tensor(0) if is_tracked else None)
+        self.register_buffer("running_mean", zeros(n) if self.track_running_stats else None)
+        self.register_buffer("running_var", ones(n) if self.track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0) if self.track_running_stats else None)
 
     def forward(self, x: Tensor) -> Tensor:
         if float_tensor(x, "x").ndim not in self.dims or x.shape[1] != self.num_features:

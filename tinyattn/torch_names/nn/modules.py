@@ -19,7 +19,7 @@ from . import functional as F
 from .parameter import UninitializedParameter
 
 __all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
-    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ReLU
+    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU
     SiLU SmoothL1Loss Softmax Softplus""".split()  # noqa: SIM905
 
 
@@ -80,7 +80,7 @@ def module_of(name: str, function: Callable[..., Tensor]) -> type[FunctionModule
         return function(*inputs, **named, **{name: getattr(self, name) for name in self.names})
 
     doc = f"`{function.__name__}` of F as a module, with its options."
-    attributes: dict[str, Any] = {"__module__": __name__, "__doc__": doc, "names": names}
+    attributes: dict[str, Any] = {"__module__": __package__, "__doc__": doc, "names": names}
     constructor = takes(", ".join(map(str, options)))(FunctionModule.build)
     attributes |= {"__init__": under_their_names(constructor, name), "forward": forward}
     return type(name, (FunctionModule,), attributes)
@@ -153,6 +153,23 @@ class Embedding(_nn.Embedding):
         made = cls(*embeddings.shape, padding_idx)
         made.weight.data = embeddings
         return made.requires_grad_(not freeze)
+
+
+class ParameterList(_nn.ModuleList[Any]):
+    """Parameters that `parameters()` and the rest find, in a list. Of a Tensor it makes one.
+
+    In tinyattn: write setattr(module, f"w{i}", nn.Parameter(data)) for each, and getattr
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> weights = nn.ParameterList(ta.ones(n) for n in (2, 3))
+        >>> [(name, parameter.shape) for name, parameter in weights.named_parameters()]
+        [('0', (2,)), ('1', (3,))]
+    """
+
+    _kinds = (Parameter,)
+
+    def _fill(self, modules: Any) -> None:
+        super()._fill([x if isinstance(x, Parameter) else Parameter(x) for x in modules])
 
 
 class LazyLinear(_nn.Linear):

@@ -47,6 +47,8 @@ class Optimizer(optim.Optimizer):
     lr: Any = None  # an attribute of the program, as any other: groups have the rate
 
     def checked_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        if self._is_own:  # its settings mean what the program says: Adafactor has lr=None
+            return dict(group)
         known = {"params", "initial_lr", *self.defaults}
         return group | super().checked_group({n: x for n, x in group.items() if n in known})
 
