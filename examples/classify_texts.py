@@ -53,6 +53,7 @@ SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has l
 # learn a small file by heart before the vectors have learned much.
 FASTER = 70.0
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
+DRAWN = 40  # words of a text that are drawn: 256 would be a picture of 160 million points
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
 
@@ -223,11 +224,13 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
     shown, weights = looks[-1]
+    part = f"the first {DRAWN} words of the last text" if len(shown) > DRAWN else "the last text"
+    shown, weights = shown[:DRAWN], weights[:, :DRAWN, :DRAWN]
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     programs.save_picture(figure, out / "attention.png")
     print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
-          "heads look at in the last text")  # fmt: skip
+          f"heads look at in {part}")  # fmt: skip
 
 
 # The program

@@ -319,6 +319,22 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     assert (out / "attention.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize(
+    ("words", "part"), [(40, "the last text"), (256, "the first 40 words of the last text")]
+)
+def test_of_a_long_text_the_first_words_are_drawn(example, tmp_path, capsys, words, part):
+    """All of them would take a minute, and gigabytes."""
+    vocabulary = example.Vocabulary(["<pad>", "<unknown>", "good", "bad"])
+    sizes = {"d_model": 8, "heads": 4, "layers": 1, "dropout": 0.0, "longest": 256}
+    model = example.TextClassifier(vocabulary, ["b", "g"], sizes)
+    example.answer(model, ["bad", "good " * words], tmp_path)
+    picture = (tmp_path / "attention.png").read_bytes()
+    width, height = (int.from_bytes(picture[i : i + 4], "big") for i in (16, 20))
+    assert 1000 < width < 6000
+    assert 500 < height < 3000
+    assert capsys.readouterr().out.endswith(f"has what the heads look at in {part}\n")
+
+
 @pytest.mark.parametrize(("number", "size"), [(20, 8), (400, 10), (4000, 64)])
 def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, size):
     """So that an epoch has 60 steps or more; a step of fewer texts is a smaller one."""
