@@ -11,6 +11,8 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
+import stat
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,31 +67,42 @@ def standard_library() -> list[Path]:
 
 
 def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int]:
-    """The texts among files and folders, and how many files of the folders are none. What a run
-    wrote, in `out` or beside another checkpoint, is not looked at."""
+    """The texts among files and folders, and how much in the folders is none or cannot be read.
+    What a run wrote, in `out` or beside another checkpoint, is not looked at."""
     found, others = [], 0
     for name in names:
         if not name.exists():
             raise FileNotFoundError(f"there is no file {name}")
         if not name.is_dir():
+            if not name.is_file():  # which is read several times
+                raise ValueError(f"{name} is no file, such as a pipe: save its text in a file")
             check_text(name)
             found.append(name)
             continue
         paths = sorted(name.rglob("*"))
-        runs = {path.resolve().parent for path in paths if path.name == "checkpoint.safetensors"}
-        runs = {run for run in {*runs, out.resolve()} if name.resolve() in run.parents}
+        runs = {real(path).parent for path in paths if path.name == "checkpoint.safetensors"}
+        runs = {run for run in {*runs, real(out)} if real(name) in run.parents}
         for path in paths:
-            hidden = any(part.startswith(".") for part in path.relative_to(name).parts)
-            of_a_run = bool(runs) and not runs.isdisjoint(path.resolve().parents)
-            if hidden or of_a_run or not path.is_file() or not path.stat().st_size:
+            if any(part.startswith(".") for part in path.relative_to(name).parts):
+                continue
+            if runs and not runs.isdisjoint(real(path).parents):
                 continue
             try:
-                check_text(path)
+                about = path.stat()
+                if stat.S_ISDIR(about.st_mode):
+                    others += path.is_symlink()  # not followed, because it may lead round
+                    os.scandir(path).close()  # an error, if what is in it was not found
+                elif stat.S_ISREG(about.st_mode) and about.st_size:
+                    check_text(path)
+                    found.append(path)
             except (ValueError, OSError):
                 others += 1
-            else:
-                found.append(path)
     return found, others
+
+
+def real(path: Path) -> Path:
+    """Where links lead; a link that leads to itself as it is."""
+    return Path(os.path.realpath(path))
 
 
 def distinct(files: Sequence[Path]) -> tuple[list[Path], str, list[tuple[Path, Path]]]:

@@ -357,12 +357,14 @@ class Trainer(TrainingLoop):
             print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
-        speed = done * args.batch * args.context / max(self.elapsed, 1e-9)
         best = "" if self.since_best else ", the best"
-        left = self.elapsed * (1 / max(self.progress, 1e-9) - 1)
+        speed = left = ""
+        if self.elapsed and self.progress:  # the time is not known before the second step
+            tokens = done * args.batch * args.context / self.elapsed
+            minutes = max(self.elapsed * (1 / self.progress - 1), 0) / 60
+            speed, left = f"; {tokens:,.0f} tokens a second", f", {minutes:.1f} minutes left"
         print(f"step {done:,}: loss {np.mean(self.losses[-50:]):.3f}, held out {loss:.3f}, "
-              f"{bits_a_byte(loss, self.text):.3f} bits a byte; {speed:,.0f} tokens a second"
-              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
+              f"{bits_a_byte(loss, self.text):.3f} bits a byte{speed}{memory()}{left}{best}",
               flush=True)  # fmt: skip
         if len(self.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
@@ -553,7 +555,8 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if not size:
         raise ValueError("there is no text in " + ", ".join(map(str, names)))
     print(f"{len(files):,} {'file' if len(files) == 1 else 'files'} of text, {size:,} bytes"
-          + f"; {others} other files are left out" * bool(others))  # fmt: skip
+          + f"; {others:,} files and folders are left out: no texts, links to folders, or not "
+            "readable" * bool(others))  # fmt: skip
     if copies:
         more = f", and so on of {len(copies):,} copies" if len(copies) > 1 else ""
         print("{} has the contents of {}, so it is left out{}".format(*copies[0], more))

@@ -629,6 +629,57 @@ def test_a_folder_is_its_texts(data, tmp_path):
     assert all("encodings" not in path.parts for path in data.standard_library())
 
 
+def test_links_and_what_cannot_be_read_are_counted(data, tmp_path):
+    """A link to itself ended a second run in its folder, and one unreadable file all of them."""
+    texts = tmp_path / "texts"
+    (texts / "run").mkdir(parents=True)
+    for name in ("a.txt", "run/checkpoint.safetensors", "run/a.txt", "run/loop"):
+        (texts / name).write_bytes(b"a")
+    (tmp_path / "b.txt").write_bytes(b"b")
+    try:
+        for name, target in {
+            "loop": "loop", "up": tmp_path, "gone": "nothing", "link.txt": tmp_path / "b.txt",
+        }.items():  # fmt: skip
+            (texts / name).symlink_to(target)
+    except OSError:
+        pytest.skip("no links can be made here")
+    assert data.files_of([texts], tmp_path) == ([texts / "a.txt", texts / "link.txt"], 3)
+
+
+@pytest.mark.skipif(os.name == "nt" or getattr(os, "geteuid", lambda: 1)() == 0, reason="root may")
+def test_folders_that_cannot_be_read_are_counted(data, tmp_path):
+    for name in ("closed", "listed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / "c.txt").write_text("c")
+    (tmp_path / "c.txt").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    (tmp_path / "listed").chmod(0o400)
+    try:
+        assert data.files_of([tmp_path], Path("out")) == ([tmp_path / "b.txt"], 3)
+    finally:
+        for name in ("closed", "listed"):
+            (tmp_path / name).chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_a_pipe_is_refused(data, tmp_path):
+    """Because a text is read several times. Else the program waited for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is no file, such as a pipe: save its text"):
+        data.files_of([tmp_path / "pipe"], tmp_path)
+
+
+def test_a_speed_is_printed_once_it_is_known(program, capsys):
+    """After the first step no time is measured: 16,000,000,000 tokens a second were printed."""
+    program("text.txt", *TINY, "--steps", "2")
+    first, second = re.findall("step [12]: .*", capsys.readouterr().out)
+    assert "tokens a second" not in first
+    assert "minutes left" not in first
+    assert 0 < int(re.search("([0-9,]+) tokens a second", second)[1].replace(",", "")) < 10**8
+
+
 def test_what_a_run_wrote_is_no_text(program, capsys):
     """Else a run in a folder of its text could not go on, and the next would learn its settings."""
     program(".", *TINY, "--steps", "4")
