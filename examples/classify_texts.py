@@ -362,6 +362,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
 @complaints()
 def main() -> None:
     args = options()
+    programs.need_pictures()
     if args.predict:
         answer(TextClassifier.load(args.out), args.predict, args.out)
     else:

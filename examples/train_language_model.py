@@ -542,6 +542,7 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
 
 
 def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
+    programs.need_pictures()
     names = [Path(name) for name in args.texts]
     files, others = data.files_of(names, args.out) if names else (data.standard_library(), 0)
     if args.short and not names:
