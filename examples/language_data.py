@@ -12,6 +12,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import stat
 import sysconfig
 from collections import Counter
@@ -35,6 +36,9 @@ MOST_CHARACTERS = 8_000  # kinds of them; with more, most are too rare to be lea
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "encodings"}
 MANY = 20  # files, from which whole ones are held out
 TENTH = 10
+# Letters, or spaces, without the other between: DNA, or base64. The trainer's time grows with the
+# square of such a run, so 5 MB of it took hours.
+LONG_RUN = re.compile(r"(\S{4096}|\s{4096})")
 
 
 class Span(NamedTuple):
@@ -237,7 +241,8 @@ def bpe_tokenizer(texts: Iterator[str], words: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=words, initial_alphabet=alphabet, show_progress=False, special_tokens=[]
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    parts = (part for text in texts for part in LONG_RUN.split(text))
+    tokenizer.train_from_iterator(parts, trainer)
     return tokenizer
 
 

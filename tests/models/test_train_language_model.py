@@ -523,6 +523,25 @@ def test_a_text_is_read_in_pieces(data, tmp_path, monkeypatch):
         assert rest == [text for text, _, _ in found[i + 1 :]]
 
 
+def test_runs_without_a_space_are_cut_before_pieces_are_chosen(data, monkeypatch):
+    """A run of 200,000 letters took minutes, and one of a megabyte would take hours."""
+    given = []
+
+    def train(_, texts, __):
+        given.extend(texts)
+
+    monkeypatch.setattr(data, "Tokenizer", type("Watched", (), {
+        "__init__": lambda *_: None, "train_from_iterator": train
+    }))  # fmt: skip
+    lines = "a line of words\n" * 1000
+    texts = [lines, "ACGT" * 50_000, lines + " " * 9000 + "x"]
+    data.bpe_tokenizer(iter(texts), 300)
+    assert "".join(given) == "".join(texts)
+    assert given[0] == lines
+    runs = [run for text in given for run in re.findall(r"\S+|\s+", text)]
+    assert max(map(len, runs)) == 4096
+
+
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "PIECE", 100)
