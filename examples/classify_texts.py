@@ -95,11 +95,18 @@ class TextClassifier(nn.Module):
         return found
 
     def save(self, folder: Path) -> None:
+        """The old files stay until the new ones are written, because neither is of use alone."""
         folder.mkdir(parents=True, exist_ok=True)
+        new = folder / f"new_{WEIGHTS}"
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
-        atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
-        ta.save(self.state_dict(), folder / WEIGHTS)
+        try:
+            with programs.writing(folder / WEIGHTS):
+                ta.save(self.state_dict(), new)
+            atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
+            new.replace(folder / WEIGHTS)
+        finally:
+            new.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> TextClassifier:

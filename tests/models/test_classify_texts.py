@@ -508,6 +508,32 @@ def test_a_damaged_classifier_is_named(example, tmp_path, monkeypatch, capsys, c
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("full", ["weights", "settings"])
+def test_a_full_disk_leaves_the_old_classifier(example, tmp_path, monkeypatch, full):
+    """Its words were written first, so those of the new one stood beside the old weights."""
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.0, "longest": 16}
+    old, new = (
+        example.TextClassifier(example.Vocabulary(["<pad>", "<unknown>", *words]), names, sizes)
+        for words, names in ((["good", "bad"], ["b", "g"]), (["bad", "good"], ["x", "y"]))
+    )
+    old.save(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    writer = (
+        (example.ta, "save") if full == "weights" else (example.atomic_write, "write_atomically")
+    )
+    monkeypatch.setattr(*writer, no_space)
+    with pytest.raises(OSError, match="No space left"):
+        new.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    monkeypatch.undo()
+    new.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == files.keys()
+
+
 def test_what_is_loaded_computes_the_same(example, tmp_path):
     sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.5, "longest": 3}
     model = example.TextClassifier(example.Vocabulary.of(["a b c"] * 2), ["x", "y"], sizes)
