@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import stat
 import sys
 import time
 from collections import Counter
@@ -97,14 +98,16 @@ class TextClassifier(nn.Module):
     def save(self, folder: Path) -> None:
         """The old files stay until the new ones are written, because neither is of use alone."""
         folder.mkdir(parents=True, exist_ok=True)
-        new = folder / f"new_{WEIGHTS}"
+        target, old = atomic_write.target_of(folder / WEIGHTS)
+        new = target.with_name(f"new_{WEIGHTS}")
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
         try:
-            with programs.writing(folder / WEIGHTS):
-                ta.save(self.state_dict(), new)
+            ta.save(self.state_dict(), new)
+            if old is not None:
+                new.chmod(stat.S_IMODE(old.st_mode))
             atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
-            new.replace(folder / WEIGHTS)
+            new.replace(target)
         finally:
             new.unlink(missing_ok=True)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
 import re
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -530,8 +532,15 @@ def test_a_full_disk_leaves_the_old_classifier(example, tmp_path, monkeypatch, f
         new.save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
     monkeypatch.undo()
+    weights = tmp_path / example.WEIGHTS
+    weights.chmod(0o600)
     new.save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == files.keys()
+    assert os.name == "nt" or stat.S_IMODE(weights.stat().st_mode) == 0o600
+    weights.chmod(0o400)
+    with pytest.raises(PermissionError, match="is read-only"):
+        old.save(tmp_path)
+    weights.chmod(0o600)
 
 
 def test_what_is_loaded_computes_the_same(example, tmp_path):
