@@ -193,10 +193,15 @@ def model_and_text(
         tokenizer = model.tokenizer
         data.check_tokens(tokenizer, parts)
     is_new = get_rank() == 0 and not folder.exists()
+    failure: Exception | None = None
     try:
         if get_rank() == 0:
-            apart(parts, write_ids, args, parts, tokenizer)
-        all_reduce(0)  # the others wait for the files
+            try:
+                apart(parts, write_ids, args, parts, tokenizer)
+            except (OSError, ValueError) as error:
+                failure = error
+        if all_reduce(int(failure is not None)):  # the others wait for the files, or end too
+            raise failure or SystemExit(2)
         training, held_out = read_text(folder, parts, get_rank())
         all_reduce(0)  # all have them, before the first may take them away
         for name, part in {"text": training, "held-out part": held_out}.items():

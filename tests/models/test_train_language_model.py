@@ -714,6 +714,24 @@ def test_what_a_run_wrote_is_no_text(program, capsys):
 
 
 @pytest.mark.extended
+def test_what_rank_0_cannot_write_is_said_once(program):
+    """The other ranks ended with a traceback, which advised them about numbers of steps."""
+    from test_distributed import HAS_MPI, MPIEXEC
+
+    if not (HAS_MPI and MPIEXEC):
+        pytest.skip("mpi4py or mpiexec is missing")
+    ended = subprocess.run(
+        [str(MPIEXEC), "-n", "2", sys.executable, str(EXAMPLES / "train_language_model.py"),
+         "text.txt", *TINY, "--steps", "8", "--out", "text.txt"],
+        check=False, timeout=200, env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode
+    assert "Traceback" not in ended.stderr + ended.stdout
+    assert (ended.stderr + ended.stdout).count("Not a directory") == 1
+
+
+@pytest.mark.extended
 def test_two_processes_have_the_same_losses(program, tmp_path):
     from test_distributed import HAS_MPI, MPIEXEC
 
