@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import stat
 import sys
 import time
 from collections import Counter
@@ -53,6 +54,7 @@ SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has l
 # learn a small file by heart before the vectors have learned much.
 FASTER = 70.0
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
+DRAWN = 40  # words of a text that are drawn: 256 would be a picture of 160 million points
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
 
@@ -94,11 +96,20 @@ class TextClassifier(nn.Module):
         return found
 
     def save(self, folder: Path) -> None:
+        """The old files stay until the new ones are written, because neither is of use alone."""
         folder.mkdir(parents=True, exist_ok=True)
+        target, old = atomic_write.target_of(folder / WEIGHTS)
+        new = target.with_name(f"new_{WEIGHTS}")
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
-        atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
-        ta.save(self.state_dict(), folder / WEIGHTS)
+        try:
+            ta.save(self.state_dict(), new)
+            if old is not None:
+                new.chmod(stat.S_IMODE(old.st_mode))
+            atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> TextClassifier:
@@ -223,11 +234,13 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
     shown, weights = looks[-1]
+    part = f"the first {DRAWN} words of the last text" if len(shown) > DRAWN else "the last text"
+    shown, weights = shown[:DRAWN], weights[:, :DRAWN, :DRAWN]
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     programs.save_picture(figure, out / "attention.png")
     print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
-          "heads look at in the last text")  # fmt: skip
+          f"heads look at in {part}")  # fmt: skip
 
 
 # The program
@@ -359,6 +372,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
 @complaints()
 def main() -> None:
     args = options()
+    programs.need_pictures()
     if args.predict:
         answer(TextClassifier.load(args.out), args.predict, args.out)
     else:

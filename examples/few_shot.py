@@ -234,6 +234,7 @@ def main() -> None:
     if args.short:
         args.labels, args.seeds = [8], 1
 
+    programs.need_pictures()
     programs.make_folder(args.out)  # now, and not after the training
     began = time.perf_counter()
     test = held_out(args.validation)

@@ -11,6 +11,9 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
+import re
+import stat
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +36,9 @@ MOST_CHARACTERS = 8_000  # kinds of them; with more, most are too rare to be lea
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "encodings"}
 MANY = 20  # files, from which whole ones are held out
 TENTH = 10
+# Letters, or spaces, without the other between: DNA, or base64. The trainer's time grows with the
+# square of such a run, so 5 MB of it took hours.
+LONG_RUN = re.compile(r"(\S{4096}|\s{4096})")
 
 
 class Span(NamedTuple):
@@ -65,35 +71,46 @@ def standard_library() -> list[Path]:
 
 
 def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int, list[str]]:
-    """The texts among files and folders, how many files of the folders are none, and why the first
-    three are none that may be texts. What a run wrote, in `out` or beside another checkpoint, is
-    not looked at."""
+    """The texts among files and folders; how much in the folders is none or cannot be read, and of
+    the first three that may be texts the reasons. What a run wrote, in `out` or beside another
+    checkpoint, is not looked at."""
     found: list[Path] = []
     others, reasons = 0, list[str]()
     for name in names:
         if not name.exists():
             raise FileNotFoundError(f"there is no file {name}")
         if not name.is_dir():
+            if not name.is_file():  # which is read several times
+                raise ValueError(f"{name} is no file, such as a pipe: save its text in a file")
             check_text(name)
             found.append(name)
             continue
         paths = sorted(name.rglob("*"))
-        runs = {path.resolve().parent for path in paths if path.name == "checkpoint.safetensors"}
-        runs = {run for run in {*runs, out.resolve()} if name.resolve() in run.parents}
+        runs = {real(path).parent for path in paths if path.name == "checkpoint.safetensors"}
+        runs = {run for run in {*runs, real(out)} if real(name) in run.parents}
         for path in paths:
-            hidden = any(part.startswith(".") for part in path.relative_to(name).parts)
-            of_a_run = bool(runs) and not runs.isdisjoint(path.resolve().parents)
-            if hidden or of_a_run or not path.is_file() or not path.stat().st_size:
+            if any(part.startswith(".") for part in path.relative_to(name).parts):
+                continue
+            if runs and not runs.isdisjoint(real(path).parents):
                 continue
             try:
-                check_text(path)
+                about = path.stat()
+                if stat.S_ISDIR(about.st_mode):
+                    others += path.is_symlink()  # not followed, because it may lead round
+                    os.scandir(path).close()  # an error, if what is in it was not found
+                elif stat.S_ISREG(about.st_mode) and about.st_size:
+                    check_text(path)
+                    found.append(path)
             except (ValueError, OSError) as error:
                 others += 1
-                if len(reasons) < 3 and "NUL" not in str(error):
+                if isinstance(error, ValueError) and "NUL" not in str(error) and len(reasons) < 3:
                     reasons.append(str(error))
-            else:
-                found.append(path)
     return found, others, reasons
+
+
+def real(path: Path) -> Path:
+    """Where links lead; a link that leads to itself as it is."""
+    return Path(os.path.realpath(path))
 
 
 def distinct(files: Sequence[Path]) -> tuple[list[Path], str, list[tuple[Path, Path]]]:
@@ -228,7 +245,8 @@ def bpe_tokenizer(texts: Iterator[str], words: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=words, initial_alphabet=alphabet, show_progress=False, special_tokens=[]
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    parts = (part for text in texts for part in LONG_RUN.split(text))
+    tokenizer.train_from_iterator(parts, trainer)
     return tokenizer
 
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +51,8 @@ def in_any_encoding() -> None:
 
     A pipe or a file on Windows is in cp1252, which has few signs.
     """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # without a console, where tqdm would end the program
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -91,7 +94,17 @@ def needs(package: str, extras: str = "examples") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError:
-        sys.exit(f'{package} is missing: pip install -e ".[{extras}]"')
+        say_missing(package, extras)
+
+
+def need_pictures() -> None:
+    """End a program without matplotlib now, and not after its training."""
+    if find_spec("matplotlib") is None:
+        say_missing("matplotlib", "examples")
+
+
+def say_missing(package: str, extras: str) -> NoReturn:
+    sys.exit(f'{package} is missing: pip install -e ".[{extras}]"')
 
 
 def refuse_lost(path: Path, overwrite: bool, what: str) -> None:
@@ -144,7 +157,9 @@ def complaints() -> Iterator[None]:
     """What cannot be done in it ends the program with one line that says why."""
     try:
         yield
-    except (ValueError, KeyError, OSError, FloatingPointError, MemoryError) as error:
+    except (
+        ValueError, KeyError, OSError, FloatingPointError, MemoryError, ImportError,
+    ) as error:  # fmt: skip
         # The text of a KeyError has quotes, and that of an OSError a number.
         reason: object = error.args[0] if isinstance(error, KeyError) else error
         if isinstance(error, OSError) and error.strerror:

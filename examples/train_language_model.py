@@ -193,10 +193,15 @@ def model_and_text(
         tokenizer = model.tokenizer
         data.check_tokens(tokenizer, parts)
     is_new = get_rank() == 0 and not folder.exists()
+    failure: Exception | None = None
     try:
         if get_rank() == 0:
-            apart(parts, write_ids, args, parts, tokenizer)
-        all_reduce(0)  # the others wait for the files
+            try:
+                apart(parts, write_ids, args, parts, tokenizer)
+            except (OSError, ValueError) as error:
+                failure = error
+        if all_reduce(int(failure is not None)):  # the others wait for the files, or end too
+            raise failure or SystemExit(2)
         training, held_out = read_text(folder, parts, get_rank())
         all_reduce(0)  # all have them, before the first may take them away
         for name, part in {"text": training, "held-out part": held_out}.items():
@@ -364,11 +369,12 @@ class Trainer(TrainingLoop):
             print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
-        best, speed, left = "" if self.since_best else ", the best", "", ""
-        if self.elapsed:  # after the first step it is 0
-            speed = f"; {done * args.batch * args.context / self.elapsed:,.0f} tokens a second"
-            seconds = self.elapsed * max(1 / self.progress - 1, 0)
-            left = f", {seconds / 60:.1f} minutes left"
+        best = "" if self.since_best else ", the best"
+        speed = left = ""
+        if self.elapsed and self.progress:  # the time is not known before the second step
+            tokens = done * args.batch * args.context / self.elapsed
+            minutes = max(self.elapsed * (1 / self.progress - 1), 0) / 60
+            speed, left = f"; {tokens:,.0f} tokens a second", f", {minutes:.1f} minutes left"
         print(f"step {done:,}: loss {np.mean(self.losses[-50:]):.3f}, held out {loss:.3f}, "
               f"{bits_a_byte(loss, self.text):.3f} bits a byte{speed}{memory()}{left}{best}",
               flush=True)  # fmt: skip
@@ -552,6 +558,7 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
 
 
 def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
+    programs.need_pictures()
     names = [Path(name) for name in args.texts]
     files, others, reasons = data.standard_library(), 0, list[str]()
     if names:
@@ -567,7 +574,8 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if not size:
         raise ValueError(": ".join(["there is no text in " + ", ".join(map(str, names)), *reasons]))
     print(f"{len(files):,} {'file' if len(files) == 1 else 'files'} of text, {size:,} bytes"
-          + f"; {others} other files are left out" * bool(others))  # fmt: skip
+          + f"; {others:,} files and folders are left out: no texts, links to folders, or not "
+            "readable" * bool(others))  # fmt: skip
     for reason in reasons:
         print(f"  {reason}")
     if copies:

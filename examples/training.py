@@ -85,6 +85,7 @@ class Run(TrainingLoop):
     saved: ClassVar[Path | None] = None  # the checkpoint that this program wrote last
 
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
+        programs.need_pictures()
         self.args = args
         self.model: Any = model.to(args.device)  # of any class
         self.parallel = ta.distributed.DistributedDataParallel(self.model)

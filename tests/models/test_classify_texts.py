@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import os
 import re
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -319,6 +321,22 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     assert (out / "attention.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize(
+    ("words", "part"), [(40, "the last text"), (256, "the first 40 words of the last text")]
+)
+def test_of_a_long_text_the_first_words_are_drawn(example, tmp_path, capsys, words, part):
+    """All of them would take a minute, and gigabytes."""
+    vocabulary = example.Vocabulary(["<pad>", "<unknown>", "good", "bad"])
+    sizes = {"d_model": 8, "heads": 4, "layers": 1, "dropout": 0.0, "longest": 256}
+    model = example.TextClassifier(vocabulary, ["b", "g"], sizes)
+    example.answer(model, ["bad", "good " * words], tmp_path)
+    picture = (tmp_path / "attention.png").read_bytes()
+    width, height = (int.from_bytes(picture[i : i + 4], "big") for i in (16, 20))
+    assert 1000 < width < 6000
+    assert 500 < height < 3000
+    assert capsys.readouterr().out.endswith(f"has what the heads look at in {part}\n")
+
+
 @pytest.mark.parametrize(("number", "size"), [(20, 8), (400, 10), (4000, 64)])
 def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, size):
     """So that an epoch has 60 steps or more; a step of fewer texts is a smaller one."""
@@ -490,6 +508,39 @@ def test_a_damaged_classifier_is_named(example, tmp_path, monkeypatch, capsys, c
     said = capsys.readouterr().err
     assert said.startswith(f"classify_texts.py: {path} is damaged")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("full", ["weights", "settings"])
+def test_a_full_disk_leaves_the_old_classifier(example, tmp_path, monkeypatch, full):
+    """Its words were written first, so those of the new one stood beside the old weights."""
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.0, "longest": 16}
+    old, new = (
+        example.TextClassifier(example.Vocabulary(["<pad>", "<unknown>", *words]), names, sizes)
+        for words, names in ((["good", "bad"], ["b", "g"]), (["bad", "good"], ["x", "y"]))
+    )
+    old.save(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    writer = (
+        (example.ta, "save") if full == "weights" else (example.atomic_write, "write_atomically")
+    )
+    monkeypatch.setattr(*writer, no_space)
+    with pytest.raises(OSError, match="No space left"):
+        new.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    monkeypatch.undo()
+    weights = tmp_path / example.WEIGHTS
+    weights.chmod(0o600)
+    new.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == files.keys()
+    assert os.name == "nt" or stat.S_IMODE(weights.stat().st_mode) == 0o600
+    weights.chmod(0o400)
+    with pytest.raises(PermissionError, match="is read-only"):
+        old.save(tmp_path)
+    weights.chmod(0o600)
 
 
 def test_what_is_loaded_computes_the_same(example, tmp_path):

@@ -78,6 +78,16 @@ def test_a_conversation_ends_with_its_input_alone(example, monkeypatch, capsys):
         assert re.search(rf"^{sentence}", said, re.MULTILINE)
 
 
+def test_a_conversation_without_an_input_ends(example, monkeypatch, capsys):
+    """As in a service, where Python has no stdin: a traceback ended it."""
+    monkeypatch.setattr(sys, "stdin", None)
+    chat = example("chat")
+    monkeypatch.setattr(sys, "argv", ["chat.py", "--tokens", "3"])
+    chat.programs.run(chat.main)
+    assert capsys.readouterr().out == "> \n"
+    sys.stdin.close()
+
+
 # Ctrl-C at the import of a module: of the example, of tinyattn, and where the model is read.
 INTERRUPTED = """
 import os, runpy, signal, sys

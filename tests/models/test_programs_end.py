@@ -155,6 +155,40 @@ def test_a_picture_has_the_name_that_is_said(call, capsys, monkeypatch, tmp_path
     assert [path for path in Path().rglob("*") if path.is_file()] == [Path(written)]
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("train_digits", ["--steps", 1]),
+        ("classify_texts", ["--short"]),
+        ("train_language_model", ["--short"]),
+        ("few_shot", ["--short"]),
+    ],
+)
+def test_without_matplotlib_nothing_is_trained(
+    name, options, example, call, monkeypatch, capsys, tmp_path
+):
+    """A traceback ended such a program when its training was over."""
+    for package in ("sklearn", "tokenizers"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    example(name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit) as ended:
+        call(name, *options, "--out", tmp_path / "out")
+    assert ended.value.code == 'matplotlib is missing: pip install -e ".[examples]"'
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_picture_without_matplotlib_gets_a_sentence(example, call, monkeypatch, capsys, tmp_path):
+    def no_picture(*_, **__):
+        raise ImportError("tinyattn.viz needs matplotlib")
+
+    monkeypatch.setattr(example("attention_by_hand").viz, "show_heatmaps", no_picture)
+    with pytest.raises(SystemExit, match="2"):
+        call("attention_by_hand", "--out", tmp_path / "a.png")
+    said = capsys.readouterr().err
+    assert said == "attention_by_hand.py: tinyattn.viz needs matplotlib\n"
+
+
 def test_a_picture_of_an_unknown_format_gets_a_sentence(call, capsys, tmp_path):
     with pytest.raises(SystemExit, match="2"):
         call("attention_by_hand", "--out", tmp_path / "a.xyz")

@@ -567,6 +567,25 @@ def test_a_text_is_read_in_pieces(data, tmp_path, monkeypatch):
         assert rest == [text for text, _, _ in found[i + 1 :]]
 
 
+def test_runs_without_a_space_are_cut_before_pieces_are_chosen(data, monkeypatch):
+    """A run of 200,000 letters took minutes, and one of a megabyte would take hours."""
+    given = []
+
+    def train(_, texts, __):
+        given.extend(texts)
+
+    monkeypatch.setattr(data, "Tokenizer", type("Watched", (), {
+        "__init__": lambda *_: None, "train_from_iterator": train
+    }))  # fmt: skip
+    lines = "a line of words\n" * 1000
+    texts = [lines, "ACGT" * 50_000, lines + " " * 9000 + "x"]
+    data.bpe_tokenizer(iter(texts), 300)
+    assert "".join(given) == "".join(texts)
+    assert given[0] == lines
+    runs = [run for text in given for run in re.findall(r"\S+|\s+", text)]
+    assert max(map(len, runs)) == 4096
+
+
 @pytest.mark.parametrize("kind", ["characters", "bpe"])
 def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "PIECE", 100)
@@ -682,7 +701,7 @@ def test_texts_of_a_folder_in_another_encoding_are_named(program, capsys):
     program("old", *TINY, "--steps", "1")
     out = capsys.readouterr().out
     assert "1 file of text" in out
-    assert "1 other files are left out" in out
+    assert "1 files and folders are left out" in out
     assert "\n  old/a.txt is not in UTF-8: byte 0" in out
 
 
@@ -692,6 +711,57 @@ def test_files_may_stand_behind_options(program, capsys):
     assert capsys.readouterr().out.startswith("2 files of text")
     program("--resume", "--out", "both", "--steps", "3")
     assert capsys.readouterr().out.startswith("2 files of text")
+
+
+def test_links_and_what_cannot_be_read_are_counted(data, tmp_path):
+    """A link to itself ended a second run in its folder, and one unreadable file all of them."""
+    texts = tmp_path / "texts"
+    (texts / "run").mkdir(parents=True)
+    for name in ("a.txt", "run/checkpoint.safetensors", "run/a.txt", "run/loop"):
+        (texts / name).write_bytes(b"a")
+    (tmp_path / "b.txt").write_bytes(b"b")
+    try:
+        for name, target in {
+            "loop": "loop", "up": tmp_path, "gone": "nothing", "link.txt": tmp_path / "b.txt",
+        }.items():  # fmt: skip
+            (texts / name).symlink_to(target)
+    except OSError:
+        pytest.skip("no links can be made here")
+    assert data.files_of([texts], tmp_path) == ([texts / "a.txt", texts / "link.txt"], 3, [])
+
+
+@pytest.mark.skipif(os.name == "nt" or getattr(os, "geteuid", lambda: 1)() == 0, reason="root may")
+def test_folders_that_cannot_be_read_are_counted(data, tmp_path):
+    for name in ("closed", "listed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / "c.txt").write_text("c")
+    (tmp_path / "c.txt").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    (tmp_path / "listed").chmod(0o400)
+    try:
+        assert data.files_of([tmp_path], Path("out")) == ([tmp_path / "b.txt"], 3, [])
+    finally:
+        for name in ("closed", "listed"):
+            (tmp_path / name).chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_a_pipe_is_refused(data, tmp_path):
+    """Because a text is read several times. Else the program waited for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is no file, such as a pipe: save its text"):
+        data.files_of([tmp_path / "pipe"], tmp_path)
+
+
+def test_a_speed_is_printed_once_it_is_known(program, capsys):
+    """After the first step no time is measured: 16,000,000,000 tokens a second were printed."""
+    program("text.txt", *TINY, "--steps", "2")
+    first, second = re.findall("step [12]: .*", capsys.readouterr().out)
+    assert "tokens a second" not in first
+    assert "minutes left" not in first
+    assert 0 < int(re.search("([0-9,]+) tokens a second", second)[1].replace(",", "")) < 10**8
 
 
 def test_what_a_run_wrote_is_no_text(program, capsys):
@@ -706,6 +776,24 @@ def test_what_a_run_wrote_is_no_text(program, capsys):
     out += capsys.readouterr().out
     assert out.count("1 file of text") == 4
     assert "left out" not in out
+
+
+@pytest.mark.extended
+def test_what_rank_0_cannot_write_is_said_once(program):
+    """The other ranks ended with a traceback, which advised them about numbers of steps."""
+    from test_distributed import HAS_MPI, MPIEXEC
+
+    if not (HAS_MPI and MPIEXEC):
+        pytest.skip("mpi4py or mpiexec is missing")
+    ended = subprocess.run(
+        [str(MPIEXEC), "-n", "2", sys.executable, str(EXAMPLES / "train_language_model.py"),
+         "text.txt", *TINY, "--steps", "8", "--out", "text.txt"],
+        check=False, timeout=200, env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode
+    assert "Traceback" not in ended.stderr + ended.stdout
+    assert (ended.stderr + ended.stdout).count("Not a directory") == 1
 
 
 @pytest.mark.extended

@@ -140,11 +140,10 @@ def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
             )
         for parent in parents:
             if parent is not None:
-                if parent in uses:
-                    uses[parent] += 1
-                else:
-                    uses[parent] = 1
+                if parent not in uses:
+                    uses[parent] = 0
                     stack.append(parent)
+                uses[parent] += 1
     return uses
 
 

@@ -93,10 +93,11 @@ def sharing(tensor: Any) -> dict[Any, tuple[Any, ...]]:
 
 
 def made_by(reference: Any, view: Any) -> tuple[Any, ...]:
-    views: tuple[Any, ...] = ()
+    views = []
     while view is not None:
-        reference, views, view = view.viewed, (view, *views), view.before
-    return (reference, *views)
+        views.append(view)
+        reference, view = view.viewed, view.before
+    return (reference, *reversed(views))
 
 
 def views_between(first: tuple[Any, ...], last: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -289,7 +289,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
             result = operation(tensor.clone(), other).to(tensor.dtype)
             tensor[...] = result.detach()
             tensor._node = result._node
-    elif in_memory or len(sharing(tensor)) > 1:
+    elif in_memory or ((v := tensor._view) and v.viewed() is not None) or len(sharing(tensor)) > 1:
         tensor[...] = result
     else:
         tensor._data, tensor._version, tensor._view = result._data, result._version, None
