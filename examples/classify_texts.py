@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import stat
 import sys
 import time
 from collections import Counter
@@ -98,14 +97,12 @@ class TextClassifier(nn.Module):
     def save(self, folder: Path) -> None:
         """The old files stay until the new ones are written, because neither is of use alone."""
         folder.mkdir(parents=True, exist_ok=True)
-        target, old = atomic_write.target_of(folder / WEIGHTS)
+        target, _ = atomic_write.target_of(folder / WEIGHTS)  # an error if it may not be replaced
         new = target.with_name(f"new_{WEIGHTS}")
         about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
         text = json.dumps(about, ensure_ascii=False, indent=1)
         try:
             ta.save(self.state_dict(), new)
-            if old is not None:
-                new.chmod(stat.S_IMODE(old.st_mode))
             atomic_write.write_atomically(folder / SETTINGS, [text.encode() + b"\n"])
             new.replace(target)
         finally:
@@ -234,13 +231,12 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
     shown, weights = looks[-1]
-    part = f"the first {DRAWN} words of the last text" if len(shown) > DRAWN else "the last text"
     shown, weights = shown[:DRAWN], weights[:, :DRAWN, :DRAWN]
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     programs.save_picture(figure, out / "attention.png")
     print(f"\nwords in brackets are not in its vocabulary; {out / 'attention.png'} has what the "
-          f"heads look at in {part}")  # fmt: skip
+          f"heads look at in the last text, of its first {DRAWN} words")  # fmt: skip
 
 
 # The program

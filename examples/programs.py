@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -94,17 +94,13 @@ def needs(package: str, extras: str = "examples") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError:
-        say_missing(package, extras)
+        sys.exit(f'{package} is missing: pip install -e ".[{extras}]"')
 
 
 def need_pictures() -> None:
     """End a program without matplotlib now, and not after its training."""
-    if find_spec("matplotlib") is None:
-        say_missing("matplotlib", "examples")
-
-
-def say_missing(package: str, extras: str) -> NoReturn:
-    sys.exit(f'{package} is missing: pip install -e ".[{extras}]"')
+    with needs("matplotlib"):
+        import_module("matplotlib")
 
 
 def refuse_lost(path: Path, overwrite: bool, what: str) -> None:

@@ -269,13 +269,12 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)
-    done, settings = len(state.get("losses", ())), state.get("settings", {})
-    total, seconds = settings.get("steps"), 60 * settings.get("minutes", 0)  # of one that has none
-    is_done = done == total or (not total and state.get("elapsed", 0) >= seconds)
+    done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps")
+    whole = f" of {total}" if total else ""  # of a run of minutes it is not known
+    going_on = "" if done == total else "--resume goes on with it, "
     raise ValueError(
-        f"{args.out} has a run of {done} {f'of {total} ' if total else ''}steps: "
-        f"{'' if is_done else '--resume goes on with it, '}--overwrite begins anew, --out names "
-        "another folder"
+        f"{args.out} has a run of {done}{whole} steps: {going_on}--overwrite begins anew, "
+        "--out names another folder"
     )
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-import os
 import re
 import shutil
 import signal
-import stat
 import sys
 from pathlib import Path
 
@@ -321,10 +319,8 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     assert (out / "attention.png").stat().st_size > 5000
 
 
-@pytest.mark.parametrize(
-    ("words", "part"), [(40, "the last text"), (256, "the first 40 words of the last text")]
-)
-def test_of_a_long_text_the_first_words_are_drawn(example, tmp_path, capsys, words, part):
+@pytest.mark.parametrize("words", [40, 256])
+def test_of_a_long_text_the_first_words_are_drawn(example, tmp_path, capsys, words):
     """All of them would take a minute, and gigabytes."""
     vocabulary = example.Vocabulary(["<pad>", "<unknown>", "good", "bad"])
     sizes = {"d_model": 8, "heads": 4, "layers": 1, "dropout": 0.0, "longest": 256}
@@ -334,7 +330,7 @@ def test_of_a_long_text_the_first_words_are_drawn(example, tmp_path, capsys, wor
     width, height = (int.from_bytes(picture[i : i + 4], "big") for i in (16, 20))
     assert 1000 < width < 6000
     assert 500 < height < 3000
-    assert capsys.readouterr().out.endswith(f"has what the heads look at in {part}\n")
+    assert capsys.readouterr().out.endswith("in the last text, of its first 40 words\n")
 
 
 @pytest.mark.parametrize(("number", "size"), [(20, 8), (400, 10), (4000, 64)])
@@ -533,10 +529,8 @@ def test_a_full_disk_leaves_the_old_classifier(example, tmp_path, monkeypatch, f
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
     monkeypatch.undo()
     weights = tmp_path / example.WEIGHTS
-    weights.chmod(0o600)
     new.save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == files.keys()
-    assert os.name == "nt" or stat.S_IMODE(weights.stat().st_mode) == 0o600
     weights.chmod(0o400)
     with pytest.raises(PermissionError, match="is read-only"):
         old.save(tmp_path)

@@ -150,7 +150,7 @@ def test_a_finished_run_says_so(program, capsys):
     more = ["--out", "some", "--minutes", "0.001"]
     program("text.txt", *TINY, *more)
     said = complaint(program, capsys, "text.txt", *TINY, *more)
-    assert re.search(r"some has a run of \d+ steps: --overwrite begins anew", said)
+    assert re.search(r"some has a run of \d+ steps: --resume goes on with it, --over", said)
     capsys.readouterr()
     program("--resume", "--out", "some")
     assert "it goes on with more --minutes\n" in capsys.readouterr().out
