@@ -22,7 +22,7 @@ ABSENT = {
     "ta.amp ta.autocast cuda.amp": "delete autocast and GradScaler: dtypes are explicit, "
     "model.to(ta.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
-    "ta.jit": "delete it: nothing has to be traced, and Numba compiles the kernels",
+    "ta.jit": "nothing has to be traced, so delete it: Numba compiles the kernels",
     "ta.asarray": "write ta.as_tensor(data)",
     "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
     "ta.detach": "write x.detach()",

@@ -268,7 +268,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("train_language_model", 2000, "training.bin"),
         ("train_language_model", 20_000, "model.safetensors"),
         ("train_digits", 20_000, "checkpoint.safetensors"),
-        ("classify_texts", 200, "classifier.json"),
         ("classify_texts", 20_000, "model.safetensors"),
         ("attention_by_hand", 2000, "weights.png"),
     ],
