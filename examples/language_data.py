@@ -355,14 +355,11 @@ MOST_COUNTED = 3_000_000  # ids of the training text, the last ones
 MOST_READ = 10_000_000  # bytes of it that xz reads before the held-out text
 
 
-def counted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.unique(keys, return_index=True, return_counts=True)
-
-
-def looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of each wanted key, 0 for those that are not there."""
-    places = np.searchsorted(keys, wanted).clip(0, len(keys) - 1)
-    return np.where(keys[places] == wanted, values[places], 0)
+def counted(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How often each wanted key is among the keys, and where each kind of key comes first."""
+    kinds, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    places = np.searchsorted(kinds, wanted).clip(0, len(kinds) - 1)
+    return np.where(kinds[places] == wanted, counts[places], 0), first
 
 
 def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[float]:
@@ -386,11 +383,9 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
                 hashes[i] = hashes[i] + before * factor ** np.uint64(order)
         seen, asked = hashes
         whole = [h * factor + row for h, row in zip(hashes, rows, strict=True)]
-        grams, first, counts = counted(whole[0])
-        contexts, _, sums = counted(seen)
-        kinds, _, different = counted(seen[first])
-        number, total = looked_up(grams, counts, whole[1]), looked_up(contexts, sums, asked)
-        types = looked_up(kinds, different, asked)
+        number, first = counted(*whole)
+        total, _ = counted(seen, asked)
+        types, _ = counted(seen[first], asked)
         known = total > 0
         chances[known] = ((number + types * chances) / np.maximum(total + types, 1))[known]
         losses.append(float(-np.log(chances).mean()))
