@@ -520,14 +520,22 @@ def test_elements_by_index_and_their_sums(dtype, integers, dim):
 
 
 @both_dtypes
-def test_an_index_may_be_shorter_in_other_dimensions(dtype):
-    x = signed(rng_of(47), 4, 5).astype(dtype)
-    index = np.array([[3, 0, 0]])
-    wanted = np.zeros((4, 5), dtype)
-    wanted[3, 0], wanted[0, 1:3] = x[0, 0], x[0, 1:3]
+@pytest.mark.parametrize(
+    ("dim", "sizes"), [(1, (3, 1, 5, 4)), (1, (3, 2, 5, 4)), (2, (3, 3, 2, 6)), (3, (2, 4, 5, 2))]
+)
+def test_an_index_may_be_shorter_in_other_dimensions(dtype, dim, sizes):
+    """Where it has one element along dim, no two come to one place."""
+    shape, rng = (3, 4, 5, 6), rng_of(47)
+    x, values = signed(rng, *shape).astype(dtype), signed(rng, *sizes).astype(dtype)
+    index = rng.randint(0, 2, sizes)
+    taken, added = np.zeros(sizes, dtype), np.zeros(shape, dtype)
+    for place in np.ndindex(*sizes):
+        target = (*place[:dim], index[place], *place[dim + 1 :])
+        taken[place] = x[target]
+        added[target] += values[place]
     for module in (cpu, reference):
-        assert_equal(module.taken_along(x, index, 0), x[[3, 0, 0], [0, 1, 2]][None])
-        assert_equal(module.added_along(x[:1, :3], index, 0, (4, 5)), wanted)
+        assert_equal(module.taken_along(x, index, dim), taken)
+        assert_equal(module.added_along(values, index, dim, shape), added)
 
 
 @pytest.mark.parametrize("name", ["remainder", "floor_divide"])

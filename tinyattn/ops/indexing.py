@@ -258,6 +258,10 @@ def taken_along(x: Array, index: Array, dim: int) -> Array:
 
 @with_kernels(cpu="lines.added_along")
 def added_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
+    if index.shape[dim] == 1:  # so no two elements come to one place
+        total = namespace(x).zeros(math.prod(target), x.dtype)
+        total[flat_index(index, target, dim).reshape(-1)] = x.reshape(-1)
+        return total.reshape(target)
     total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
     values = x.reshape(-1).astype(total.dtype, copy=False)
     backend.scatter_add(total, flat_index(index, target, dim).reshape(-1), values)
