@@ -47,7 +47,8 @@ EXTENDED = {
     *("kernels/test_cache.py", "kernels/test_threads.py", "kernels/test_without_numba.py"),
     *("layers/test_viz.py", "layers/test_viz_texts.py"),
     *("training/test_checkpoint.py", "training/test_distributed.py", "training/test_long_runs.py"),
-    *("training/test_sound_data.py", "training/test_spell_to_sound.py"),
+    *("training/test_small_programs.py", "training/test_sound_data.py"),
+    *("training/test_spell_to_sound.py",),
 }
 
 

@@ -39,7 +39,7 @@ import numpy as np
 
 from .base.backend import Array, device_of, namespace, to_device
 from .base.checks import check_size, integer, require_integers
-from .base.names import offer
+from .base.names import offer, own_names
 from .engine.versions import Version
 from .errors import MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
@@ -221,5 +221,4 @@ def combine(*masks: ArrayLike | None) -> Mask:
     return joined(and_, *(mask for mask in masks if mask is not None))
 
 
-_own = {n for n, x in globals().items() if getattr(x, "__module__", "") == __name__}
-offer(globals(), "masks", sorted(_own - {"joined", "mask_of"}))
+offer(globals(), "masks", sorted({*own_names(globals())} - {"joined", "mask_of"}))

@@ -349,6 +349,26 @@ def test_nan_and_inf_under_the_mask_change_no_bit(kind, dtype, value, where):
         assert_all_zero(grad[~mask])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_inf_that_all_heads_of_a_group_do_not_see_change_no_bit(value, rng):
+    """Two heads of queries share one of keys, and a mask says for each what it sees."""
+    q, k, v = (rng.standard_normal((2, heads, 5, 4)) for heads in (4, 2, 2))
+    mask = rng.random((2, 4, 5, 5)) < 0.6
+    mask[..., 0] = True
+    mask[0, :2, :, 3] = mask[1, 2:, :, 4] = False  # of group 0 and of group 1
+    hidden = ~mask.reshape(2, 2, 2, 5, 5).any(axis=(2, 3))
+    assert hidden[0, 0, 3]
+    assert hidden[1, 1, 4]
+    results = []
+    for keys, values in ((k, v), (poisoned(k, hidden, value), poisoned(v, hidden, value))):
+        tensors = [ta.tensor(x, requires_grad=True) for x in (q, keys, values)]
+        out = F.scaled_dot_product_attention(*tensors, attn_mask=ta.tensor(mask), enable_gqa=True)
+        out.backward(ta.tensor(np.random.default_rng(1).standard_normal(out.shape)))
+        results.append([out.numpy(), *(x.grad.numpy() for x in tensors)])
+    for new, old in zip(*results, strict=True):
+        assert_equal(new, old)
+
+
 @pytest.mark.parametrize("kind", ["additive", "multi_head", "multi_headed"])
 @both_dtypes
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -768,8 +768,9 @@ def test_a_repetition_costs():
     found = repetition_penalty(2.0)(np.array([[0, 1, 1]]), scores)
     assert found.tolist() == [[0.5, -2.0, 2.0, 0.0]]
     assert scores.tolist() == [[1.0, -1.0, 2.0, 0.0]]
-    with pytest.raises(ValueError, match="penalty"):
-        repetition_penalty(-1)
+    for wrong in (-1, 0.0):
+        with pytest.raises(ValueError, match="penalty"):
+            repetition_penalty(wrong)
 
 
 @pytest.mark.parametrize("make", [list, np.array, ta.tensor])

@@ -210,3 +210,46 @@ def test_memory_that_is_reserved_holds_all_positions_without_a_copy():
                 stored.append([part.stored[which] for part in cache.parts() for which in (0, 1)])
         for first, last in zip(stored[0], stored[-1], strict=True):
             assert np.shares_memory(first._data, last._data) == shared
+
+
+@pytest.mark.parametrize("recorded", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("length", [0, N])
+def test_gradients_reach_the_calls_that_were_recorded(recorded, length):
+    """A call after them, under no_grad() or of constants, does not cut them off."""
+    cache = KeyValueCache(True, length)
+    parts = [leaf(signed(rng_of(i), B, 2, D)) for i in range(3)]
+    seen = [
+        part if record else part.detach() for part, record in zip(parts, recorded, strict=False)
+    ]
+    for part in seen:
+        cache.store(*cache.joined(part, 2 * part), 2)
+    keys, values = cache.joined(parts[2].detach(), parts[2].detach())
+    expected = np.concatenate([part.numpy() for part in parts], 1)
+    assert_equal(keys.detach().numpy(), expected)
+    grad = signed(rng_of(5), B, 6, D)
+    pull(keys + values, grad)
+    for i, (part, record) in enumerate(zip(parts, recorded, strict=False)):
+        if record:
+            assert_close(part.grad.numpy(), 3 * grad[:, 2 * i : 2 * i + 2], 1e-14)
+        else:
+            assert part.grad is None
+
+
+@pytest.mark.parametrize("which", ["q_norm", "k_norm"])
+def test_one_norm_of_heads_works_without_the_other(which):
+    """With a cache as in one call, and as the formula says."""
+    module = nn.MultiHeadAttention(D, D, D, 8, 2).double()
+    norm = nn.RMSNorm(4).double()
+    norm.weight = nn.Parameter(ta.tensor(signed(rng_of(7), 4)))
+    setattr(module, which, norm)
+    q, k, v = (
+        layer(X).reshape(B, N, 2, 4).transpose(1, 2)
+        for layer in (module.W_q, module.W_k, module.W_v)
+    )
+    q, k = (norm(q), k) if which == "q_norm" else (q, norm(k))
+    heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    right = module.W_o(heads.transpose(1, 2).reshape(B, N, 8)).numpy()
+    assert_close(module(X, X, X, is_causal=True).numpy(), right, 1e-13)
+    cache = KeyValueCache(True)
+    steps = [module(*[X[:, i : i + 3]] * 3, is_causal=True, cache=cache) for i in range(0, N, 3)]
+    assert_close(ta.cat(steps, 1).numpy(), right, 1e-13)

@@ -285,6 +285,21 @@ def test_the_length_of_yarn() -> None:
         assert found == pytest.approx(length, rel=1e-12)
 
 
+def test_halves_are_turned_as_in_the_code_of_llama(rng: np.random.Generator) -> None:
+    """x cos + (-second half, first half) sin, with each angle in both halves."""
+    x = ta.tensor(rng.standard_normal((2, 3, 4, 6)), requires_grad=True)
+    angles = np.arange(4)[:, None] * 50.0 ** (-np.arange(0, 6, 2) / 6)
+    cos, sin = (np.concatenate([f(angles)] * 2, axis=1) for f in (np.cos, np.sin))
+    first, second = np.split(x.numpy(), 2, axis=-1)
+    right = x.numpy() * cos + np.concatenate([-second, first], axis=-1) * sin
+    for turned in (
+        F.rotary_embedding(x, base=50.0, halves=True),
+        nn.RotaryEmbedding(6, base=50.0, halves=True)(x),
+    ):
+        assert_close(turned.numpy(), right, 1e-12)
+    assert ta.gradcheck(lambda x: F.rotary_embedding(x, base=50.0, halves=True), [x], fast=True)
+
+
 def test_a_repr_of_a_rotation_shows_what_is_no_default() -> None:
     for text in (
         "RotaryEmbedding(8, base=10000.0)",

@@ -532,3 +532,29 @@ def test_valid_lens_and_mask_count_samples_of_all_dimensions_in_front():
     right = F.scaled_dot_product_attention(*flat, valid_lens=lens).reshape(q.shape)
     for options in ({"valid_lens": lens}, {"mask": masks.from_valid_lens(lens, 4)}):
         assert_same(F.scaled_dot_product_attention(q, k, v, **options).numpy(), right.numpy())
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 4), (3, 2, 4)])
+def test_groups_of_one_head_are_as_without_them(lead):
+    """Inputs without heads have one."""
+    q, k, v = (ta.tensor(signed(rng_of(i), *lead, 5, 3)) for i in range(3))
+    right = F.scaled_dot_product_attention(q, k, v)
+    found = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    assert found.shape == right.shape
+    assert_close(found.numpy(), right.numpy(), 1e-13)
+
+
+@pytest.mark.parametrize("of_key", [1, 2, 3, 4])
+@pytest.mark.parametrize("of_value", [1, 2, 3, 4])
+def test_keys_and_values_have_as_many_groups(of_key, of_value):
+    """Or 1 and all, which broadcast."""
+    q = ta.tensor(signed(rng_of(0), 2, 4, 5, 3))
+    k, v = (ta.tensor(signed(rng_of(i), 2, n, 5, 3)) for i, n in ((1, of_key), (2, of_value)))
+    if of_key == of_value != 3 or {of_key, of_value} <= {1, 4}:
+        repeated = [x.numpy().repeat(4 // n, 1) for x, n in ((k, of_key), (v, of_value))]
+        right = F.scaled_dot_product_attention(q, *map(ta.tensor, repeated))
+        found = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        assert_close(found.numpy(), right.numpy(), 1e-13)
+    else:
+        with pytest.raises(ShapeError, match="must have the same samples"):
+            F.scaled_dot_product_attention(q, k, v, enable_gqa=True)

@@ -33,6 +33,7 @@ class Naive:
         self.memory = memory or Memory(computed=bool(self.parents))
         self.since: int | None = None  # changes of the memory when this copy was made
         self.needs: list[tuple[Memory, int]] = []
+        self.saves_arrays = False  # if so, backward frees it
         self.grad: np.ndarray | None = None
 
     def then(self) -> Naive:
@@ -43,6 +44,7 @@ class Naive:
 
     def need(self, *copies: Naive) -> Naive:
         self.needs += [(copy.memory, copy.since) for copy in copies]
+        self.saves_arrays = self.saves_arrays or bool(copies)
         return self
 
     @property
@@ -136,7 +138,8 @@ def clamp(x: Naive) -> Naive:
 
 def relu(x: Naive) -> Naive:
     inside = Naive(x.value > 0)
-    return Naive(np.maximum(x.value, 0), [(x, lambda g: mul(g, inside))])
+    out = Naive(np.maximum(x.value, 0), [(x, lambda g: mul(g, inside))])
+    return out.need(out.then())
 
 
 def total(x: Naive) -> Naive:

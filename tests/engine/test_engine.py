@@ -151,6 +151,44 @@ def test_who_asks_to_free_the_graph_is_heard_beside_create_graph() -> None:
             assert ta.grad(y, x)[0].item() == 12
 
 
+def test_what_saves_no_array_is_not_freed() -> None:
+    """As in PyTorch, where programs convert or cut the inputs once, before the loop of training."""
+    leaves = [ta.tensor(np.ones((4, 2)), requires_grad=True) for _ in range(2)]
+    x, y = leaves[0].to("float32"), leaves[1] + 1
+    columns = [ta.cat([x, y.to("float32")]).unsqueeze(0)[..., i] for i in range(2)]
+    cotangents = np.random.default_rng(0).standard_normal((3, 1, 8), np.float32)
+    for cotangent in cotangents:
+        loss = (columns[0] * columns[1].exp() * ta.tensor(cotangent)).sum()
+        loss.backward()
+        with pytest.raises(GraphError, match="freed"):
+            loss.backward()
+    total = cotangents.sum((0, 1))
+    for part, values, value in zip((total[:4], total[4:]), leaves, (1.0, 2.0), strict=True):
+        expected = part[:, None] * np.exp(value) * [1.0, value]
+        np.testing.assert_allclose(values.grad.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x.tril(),
+        lambda x: x.triu(1),
+        lambda x: x.T.flip(0),
+        lambda x: x.repeat_interleave(2, 0),
+        lambda x: F.dropout(x, 0.5),
+    ],
+)
+def test_linear_ops_save_no_array(part: Callable[[ta.Tensor], ta.Tensor]) -> None:
+    """So a part of a weight can be taken once, before the loop of training."""
+    x = leaf(np.arange(9.0).reshape(3, 3))
+    weight = part(x)
+    weight.square().sum().backward()
+    once = x.grad
+    weight.square().sum().backward()
+    assert once is not None
+    equal(x.grad, 2 * once.numpy())
+
+
 def test_a_graph_that_shares_a_freed_part_is_freed_too() -> None:
     x = leaf(3.0)
     shared = x.exp()

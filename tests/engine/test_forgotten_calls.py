@@ -303,7 +303,7 @@ REPRS = [
     (torch_nn, "Conv1d(4, 8, kernel_size=(3,))"),
     (
         torch_nn,
-        "Conv1d(4, 8, kernel_size=(3,), stride=2, padding=1, dilation=2, groups=4, bias=False)",
+        "Conv1d(4, 8, kernel_size=(3,), stride=(2,), padding=(1,), dilation=(2,), bias=False)",
     ),
     (torch_nn, "Conv2d(4, 8, kernel_size=(3, 2), stride=(2, 1), padding='valid')"),
     (torch_nn, "BatchNorm1d(4)"),

@@ -172,12 +172,32 @@ def test_a_large_mask_reads_and_writes_as_a_small_one(shape: tuple[int, ...]) ->
     np.testing.assert_array_equal(turned.numpy(), expected.T)
 
 
-def test_a_large_mask_of_another_shape_is_refused() -> None:
-    x, mask = ta.zeros(20_000, 2), ta.zeros(20_001, dtype=ta.bool)
-    with pytest.raises(IndexError, match="20000"):
-        x[mask]
-    with pytest.raises(IndexError, match="20000"):
-        x[mask] = 1.0
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [
+        ((200, 100), (100, 200)),  # as many elements in another shape
+        ((200, 100, 2), (100, 200)),
+        ((200, 100, 2), (2, 200, 50)),
+        ((150, 130), (150 * 130,)),
+        ((150 * 130,), (150, 130)),
+        ((20_000, 2), (20_001,)),  # one more, one less
+        ((20_000, 2), (19_999,)),
+        ((20_000, 2), (1,)),  # it does not broadcast
+        ((150, 130), (150, 1)),
+        ((2, 3), (3, 2)),
+        ((2, 3), (6,)),
+        ((2, 3), (1, 3)),
+    ],
+)
+def test_a_mask_of_another_shape_is_refused(shape: tuple[int, ...], mask: tuple[int, ...]) -> None:
+    for value in (False, True):
+        x, index = ta.zeros(*shape), ta.full(mask, value)
+        for where in (index, index.numpy()):
+            with pytest.raises(IndexError, match=r"did not match|too many indices"):
+                x[where]
+            with pytest.raises(IndexError, match=r"did not match|too many indices"):
+                x[where] = 1.0
+        assert not x.any()
 
 
 def test_numbers_of_a_mixed_index_are_taken_first() -> None:

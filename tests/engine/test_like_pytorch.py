@@ -45,6 +45,18 @@ def test_triangles_of_booleans_are_booleans():
     equal((x() > 2).masked_fill(x() > 4, 1).sum(), np.int64(4))
 
 
+def test_tensors_of_one_element_are_numbers_in_a_list():
+    """A list of predictions has the shape of the labels that it is compared with."""
+    one = ta.tensor([5])
+    for data in ([one, one], [ta.tensor([[5]]), 5], (ta.tensor(5), one)):
+        equal(ta.tensor(data), np.array([5, 5]))
+    equal(ta.tensor([[one], [one]]), np.array([[5], [5]]))
+    equal(ta.as_tensor([ta.ones(1, dtype=ta.float64, requires_grad=True)]), np.ones(1))
+    assert ta.tensor([one]).shape == ta.tensor(one).shape == (1,)
+    assert ta.tensor([ta.ones(2), ta.ones(2)]).shape == (2, 2)  # others are rows
+    assert ta.tensor([np.ones(1), np.ones(1)]).shape == (2, 1)  # as in PyTorch
+
+
 def test_triangles_keep_every_dtype():
     for dtype in (np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8):
         assert ta.tril(ta.ones(2, 2, dtype=dtype)).dtype == dtype

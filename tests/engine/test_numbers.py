@@ -258,6 +258,16 @@ def test_integers_divide_to_float32() -> None:
     assert (x / ta.tensor(2.0, dtype=ta.float64)).dtype == np.float64
 
 
+def test_a_number_beyond_the_integers_divides_them(torch: Any) -> None:
+    """Nothing has to hold it, because the quotient is a float."""
+    for t in (ta, torch):
+        pixels = t.tensor([128, 255], dtype=t.uint8)
+        assert (pixels / 256).tolist() == [0.5, 0.99609375]
+        assert (pixels / -1).tolist() == [-128, -255]
+        assert (1000 / pixels[:1]).tolist() == [7.8125]
+    assert (2**70 / ta.tensor([2**20])).tolist() == [2.0**50]
+
+
 def test_every_number_but_0_is_a_true_condition() -> None:
     assert ta.where(ta.tensor([-1.0, 0.0, 2.0]), 1, 0).tolist() == [1, 0, 1]
 

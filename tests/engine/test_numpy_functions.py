@@ -291,3 +291,24 @@ def test_a_masked_array_would_lose_its_mask(operation: str) -> None:
     x, m = ta.tensor([1.0, 2.0]), np.ma.masked_array([1.0, 2.0], [True, False])
     with pytest.raises(TypeError, match=r"lose its mask|does not take a Tensor"):
         eval(operation, {"x": x, "m": m, "ta": ta})
+
+
+@pytest.mark.parametrize("owner", [ta, ta.ones(2)], ids=["ta", "Tensor"])
+@pytest.mark.filterwarnings("ignore")  # NumPy warns of old names
+def test_only_functions_of_numpy_are_named_instead_of_a_name(owner: Any) -> None:
+    """A class of NumPy's, such as np.matrix or np.float16, does not take the numbers of x."""
+    asked = 0
+    for module in (np, np.linalg):
+        for name in dir(module):
+            if name.startswith("_") or hasattr(owner, name):
+                continue
+            with pytest.raises(AttributeError) as caught:
+                getattr(owner, name)
+            found = getattr(module, name)
+            is_function = callable(found) and not isinstance(found, type)
+            if "has it, of x.numpy()" in str(caught.value):
+                assert is_function, name
+            else:
+                assert not is_function or ": " in str(caught.value), name
+            asked += is_function
+    assert asked > 100

@@ -276,6 +276,15 @@ def test_a_pickle_from_a_machine_of_another_byte_order_is_native() -> None:
     assert pickle.loads(pickle.dumps(twin)).tolist() == [1, 2]
 
 
+def test_gradients_of_a_pickled_model_have_numpys_own_dtype() -> None:
+    # Else no kernel takes them, and Adam rounds in another way than before.
+    model = pickle.loads(
+        pickle.dumps(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.RMSNorm(4)))
+    )
+    model(ta.ones(2, 3)).sum().backward()
+    assert all(x.grad.dtype is np.dtype(np.float32) for x in model.parameters())
+
+
 def test_kl_div_where_a_target_is_zero_or_one_and_of_three_dimensions() -> None:
     rng = np.random.default_rng(3)
     x = np.log(rng.dirichlet(np.ones(4), (2, 3)))
@@ -516,3 +525,94 @@ def test_how_often_each_column_is_repeated(counts: Any) -> None:
         columns = np.repeat(np.arange(3), counts)
         right = np.stack([grad[:, columns == j].sum(1) for j in range(3)], 1)
         np.testing.assert_allclose(x.grad.numpy(), right, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda numbers: F.cross_entropy(ta.zeros(2, 2), numbers),
+        lambda numbers: F.scaled_dot_product_attention(*[ta.ones(1, 2, 3)] * 3, attn_mask=numbers),
+    ],
+)
+def test_an_array_keeps_its_dtype_and_numbers_of_python_have_none(call: Any, kind: Any) -> None:
+    """An array of the scores' dtype and a list are taken, an array of another is not cast."""
+    numbers = [[0.25, 0.75], [0.5, 0.5]]
+    right = call(numbers).numpy()
+    assert right.dtype == np.float32
+    np.testing.assert_array_equal(call(np.array(numbers, np.float32)).numpy(), right)
+    for data in (np.array(numbers, kind), ta.tensor(numbers, kind), [[kind(0.5)] * 2] * 2):
+        with pytest.raises(DtypeError, match=np.dtype(kind).name):
+            call(data)
+
+
+@pytest.mark.parametrize("dtype", [ta.int64, ta.bool, ta.uint8])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dtype: ta.rand(0, dtype=dtype),
+        lambda dtype: ta.randn(0, dtype=dtype),
+        lambda dtype: F.alibi_bias(2, 0, dtype=dtype),
+        lambda dtype: F.alibi_bias(2, 1, dtype=dtype),
+        lambda dtype: F.softmax(ta.zeros(0), dtype=dtype),
+        lambda dtype: F.log_softmax(ta.zeros(0), dtype=dtype),
+        lambda dtype: nn.Parameter([], False, dtype),
+        lambda dtype: ta.zeros(0, dtype=dtype, requires_grad=True),
+        lambda dtype: ta.zeros(0, dtype=dtype).mean(),
+        lambda dtype: ta.zeros(0, dtype=dtype).var(),
+        lambda dtype: nn.Linear(1, 1).to(dtype),
+        lambda dtype: nn.init.constant_(ta.zeros(0, dtype=dtype), 1.0),
+    ],
+)
+def test_a_dtype_without_fractions_is_refused_though_no_number_has_one(
+    make: Any, dtype: Any
+) -> None:
+    with pytest.raises(DtypeError, match=f"floating dtype.*{np.dtype(dtype).name}"):
+        make(dtype)
+
+
+@pytest.mark.parametrize("wrong", [True, np.True_, 2.0, np.float64(2), "2", None])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: ta.zeros(n),
+        lambda n: ta.ones(2, n),
+        lambda n: ta.full((n,), 1.0),
+        lambda n: ta.empty(2, n),
+        lambda n: ta.rand(n),
+        lambda n: ta.randn(2, n),
+        lambda n: ta.randint(0, 5, (n,)),
+        lambda n: ta.ones(2).reshape(n, 2),
+        lambda n: ta.ones(2).reshape((n, 2)),
+        lambda n: ta.ones(2).expand(n, 2),
+        lambda n: ta.ones(2).repeat(n, 2),
+        lambda n: ta.ones(2, 2).permute(n, 0),
+        lambda n: ta.ones(2, 2).flip(n),
+        lambda n: ta.ones(2, 2).transpose(n, 0),
+        lambda n: ta.ones(2, 2).unsqueeze(n),
+    ],
+)
+def test_sizes_and_dimensions_are_integers(call: Any, wrong: Any) -> None:
+    """A truth value is an integer of Python, and no size."""
+    with pytest.raises(TypeError):
+        call(wrong)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (0, 3, 2), (2, 3, 0), (0, 0, 2)])
+@pytest.mark.parametrize("dtype", [ta.float16, ta.float32, ta.float64])
+def test_losses_of_nothing(dtype: Any, shape: tuple[int, ...], reduction: str) -> None:
+    """The sum is 0 and the mean NaN, of logits without a row or without a class."""
+    places = (shape[0], *shape[2:])
+    for loss in (F.cross_entropy, F.nll_loss, F.mse_loss, F.kl_div):
+        x = ta.zeros(*shape, dtype=dtype).requires_grad_()
+        by_class = loss in (F.cross_entropy, F.nll_loss)
+        target = ta.zeros(*places, dtype=ta.int64) if by_class else ta.zeros(*shape, dtype=dtype)
+        out = loss(x, target, reduction=reduction)
+        assert out.dtype == dtype
+        if reduction == "none":
+            assert out.shape == (places if by_class else shape)
+        else:
+            np.testing.assert_equal(out.item(), 0.0 if reduction == "sum" else np.nan)
+        out.sum().backward()
+        assert x.grad.shape == shape

@@ -112,6 +112,27 @@ def test_an_op_that_keeps_something_for_its_derivative() -> None:
     assert ta.gradgradcheck(hypotenuse, [x, y])
 
 
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (lambda grad: grad, r"1: float64\[2\]"),
+        (lambda grad: [grad, grad], r"1: \["),
+        (lambda grad: (grad, grad, grad), "3: tuple"),
+    ],
+)
+def test_a_rule_that_returns_another_number_of_gradients(result, got) -> None:
+    """The error says what the rule returned: it said that a tuple was wanted, and a tuple came."""
+
+    @ta.op
+    def total(x, y):
+        return x + y
+
+    total.vjp("x", "y")(lambda grad: result(grad))
+    out = total(leaf([1.0, 2.0]), leaf([3.0, 4.0]))
+    with pytest.raises(GraphError, match=f"as many, got {got}"):
+        out.backward(ta.ones(2, dtype=ta.float64))
+
+
 def test_an_op_with_any_number_of_arguments() -> None:
     """A rule for `*xs` returns as many gradients as there were arguments."""
 
@@ -494,6 +515,8 @@ def test_what_is_saved_is_declared() -> None:
 
     with pytest.raises(TypeError, match=r"asks for \['saved'\].*@op\(saves=True\)"):
         tripled.vjp("x")(lambda grad, saved: 3 * grad)
+    with pytest.raises(TypeError, match=r"asks for \['grad'\].*always the first argument"):
+        tripled.vjp("x")(lambda g, grad: 3 * grad)
     tripled.vjp("x")(lambda grad: 3 * grad)
     with pytest.raises(DtypeError, match=r"got tuple; \(out, saved\) needs @op\(saves=True\)"):
         tripled(leaf([1.0, 2.0]))
@@ -558,3 +581,22 @@ def test_vjp_without_brackets_is_refused():
         @squared.vjp
         def dx(grad, x):
             return 2 * grad * x
+
+
+def test_an_option_that_the_caller_changes_later_stays_as_it_was() -> None:
+    """As an array among the arguments does."""
+
+    @ta.op
+    def scaled(x: Any, *, factors: Any) -> Any:
+        return x * factors
+
+    @scaled.vjp("x")
+    def dx(grad: Any, factors: Any) -> Any:
+        return grad * factors
+
+    x, factors = ta.ones(2, requires_grad=True), np.array([1.0, 2.0], np.float32)
+    y = scaled(x, factors=factors)
+    factors *= 9
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0, 2.0]

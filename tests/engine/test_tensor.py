@@ -204,6 +204,15 @@ def test_numpy_arrays_on_the_left_give_tensors(operator: str) -> None:
     assert isinstance(flipped, ta.Tensor)
 
 
+def test_a_list_times_an_integer_tensor_is_repeated() -> None:
+    """As in PyTorch: programs pad with `ids + [0] * (longest - length)`."""
+    count = ta.tensor(3)
+    assert [5, 6] + [0] * count == [5, 6, 0, 0, 0]
+    assert ((0,) * count, "=" * count, b"a" * count) == ((0, 0, 0), "===", b"aaa")
+    for other in (ta.tensor(3.0), ta.tensor([3])):
+        assert ([1, 2] * other).tolist() == [3, 6]
+
+
 def test_logic_takes_a_number_or_a_list_on_either_side() -> None:
     b, i = ta.tensor([True, False]), ta.tensor([1, 6])
     for made, expected in (

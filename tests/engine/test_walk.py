@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
-from tracing import measured, product
+from tracing import measured, product, product_forward
+
+PAGE = Path(__file__).parents[2] / "docs" / "course" / "03_the_real_engine.md"
+NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven"]
 
 
 def test_the_walk_of_a_product_is_short() -> None:
@@ -11,6 +17,18 @@ def test_the_walk_of_a_product_is_short() -> None:
     walk = measured(product.__doc__)
     assert walk.lines <= 300
     assert walk.files <= 6
+
+
+def test_page_3_says_how_long_the_walk_is() -> None:
+    """Versions of Python count a line more or less."""
+    text = " ".join(PAGE.read_text("utf-8").split())
+    said = re.search(
+        r"forward runs (\d+) lines in (\w+) files, .* back (\d+) lines in (\w+)\.", text
+    )
+    for i, action in enumerate((product_forward, product)):
+        walk, (lines, files) = measured(action.__doc__), said.groups()[2 * i : 2 * i + 2]
+        assert abs(walk.lines - int(lines)) <= 3
+        assert walk.files == NUMBERS.index(files)
 
 
 def test_a_longer_walk_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

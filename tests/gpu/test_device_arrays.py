@@ -94,6 +94,14 @@ def test_nor_does_an_array_of_the_callers_own(cuda):
     assert x.grad.tolist() == [3.0, 5.0]
 
 
+@pytest.mark.parametrize(("here", "there"), [("cpu", "cuda"), ("cuda", "cpu")])
+def test_a_gradient_returns_to_the_device_of_its_tensor(here, there, cuda):
+    x = ta.tensor([1.0, -2.0], device=here, requires_grad=True)
+    (x.to(there) * ta.tensor([3.0, 5.0], device=there)).backward(ta.tensor([2.0, -1.0]).to(there))
+    assert x.grad.device == here
+    assert x.grad.tolist() == [6, -5]
+
+
 @pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
 def test_nor_does_a_parameter_that_was_moved(kind, cuda):
     found = []

@@ -38,6 +38,7 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
     target, ids = np.array([0, 4, IGNORED, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
     places = rng.randint(0, 3, x.shape)
+    wide = x.astype(np.float64)
     integers = np.arange(-10, 10, dtype=np.int8).reshape(4, 5)
     q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     padded = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
@@ -50,13 +51,15 @@ def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
     }
     return {
         **of_each,
-        **{name: [(x,)] for name in ("erf", "gelu", "gelu_tanh", "normal_cdf")},
+        **{name: [(x,)] for name in ("erf", "sign", "gelu", "gelu_tanh", "normal_cdf")},
         **{
             f"{name}_backward": [(grad, x)]
             for name in ("relu", "sigmoid", "silu", "gelu", "gelu_tanh", "log_softmax")
         },
         **{name: [(x, grad)] for name in ("remainder", "floor_divide")},
         **{name: [(rows,)] for name in ("sum_squares", "sum_rows")},
+        "products": [(x, 3), (rows, 1)],
+        "scaled_distances": [(x, wide[:, :1], 1), (rows, wide[0, 0, 0, 0], None)],
         "running_sum": [(x, 1, False), (rows, 1, True)],
         "taken_along": [(x, places, 1), (rows, places[:, :, 0, :3].reshape(6, 3), 1)],
         "added_along": [

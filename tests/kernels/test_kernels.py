@@ -643,9 +643,57 @@ def test_products_of_rows(dtype):
         assert found.dtype == dtype
         rounding = 1e-13 if dtype == np.float64 else 2 * np.finfo(np.float32).eps
         np.testing.assert_allclose(found, exact.astype(np.float64), rtol=rounding)
+    for module in (cpu, reference):
+        found = module.products(x[:1], 1)
+        assert found.dtype == np.float64
+        assert found.shape == (1, 1)
+        assert_within(found, wide(x[:1])[0].prod(axis=1, keepdims=True), np.abs(found), count=100)
     assert ta.tensor(x[:0]).prod(1).shape == (0,)
     ends = ta.tensor(np.array([[1e300, 1e300, 1e-300, 1e-300]]))
     assert ends.prod(1).tolist() == [1.0]  # by halves, not inf * 0
+    for first, last in [(1e38, 1e-38), (1e-38, 1e38)]:  # beyond float64, and below it
+        row = ta.tensor(np.repeat(np.array([first, last], np.float32), 1000)[None])
+        assert abs(row.prod(1).item() - 1) < 1e-3  # 1e-38 is rounded 1,000 times
+
+
+@pytest.mark.parametrize(("numbers", "grad"), [([1e200, 1e40], 1e100), ([1e-200, 1e-40], 1e-100)])
+def test_the_gradient_of_a_product_stays_in_range(numbers, grad):
+    """The product times its gradient may be beyond float64, and is not computed."""
+    x = ta.tensor(numbers, dtype=ta.float64, requires_grad=True)
+    x.prod().backward(ta.tensor(grad, dtype=ta.float64))
+    whole = np.array(numbers, np.longdouble)
+    exact = [np.prod(np.delete(whole, i)) * np.longdouble(grad) for i in range(len(whole))]
+    np.testing.assert_allclose(x.grad.numpy(), np.array(exact, np.float64), rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_a_number_has_no_variance(name, dim):
+    x = ta.tensor(2.0, requires_grad=True)
+    getattr(x, name)(dim, unbiased=False).backward()
+    assert x.grad.tolist() == 0.0
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, 2, -1, (0, 2)])
+def test_scaled_distances(dim):
+    """From the mean that float64 has, because all numbers may be large and nearly equal."""
+    x = (signed(rng_of(48), 3, 7, 5) + 1e4).astype(np.float32)
+    mean = wide(x)[0].mean(axis=dim, keepdims=True)
+    factor = signed(rng_of(49), *mean.shape)
+    for module in (cpu, reference):
+        found = module.scaled_distances(x, factor, dim).astype(np.float32)
+        assert ulps(found, (x - mean) * factor) <= 1
+        assert module.scaled_distances(x[:0], factor[:0], 1).shape == (0, 7, 5)
+
+
+@both_dtypes
+def test_sign(dtype):
+    x = np.resize(np.array([2.5, -1e-30, 0.0, -0.0, np.inf, -np.inf, np.nan], dtype), sums.LARGE)
+    wanted = np.resize(np.array([1, -1, 0, 0, 1, -1, 0], dtype), sums.LARGE)
+    for module in (cpu, reference):
+        found = module.sign(x)
+        assert found.dtype == dtype
+        assert_equal(found, wanted)
 
 
 @both_dtypes

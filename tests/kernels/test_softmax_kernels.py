@@ -306,6 +306,17 @@ def test_log_softmax_where_softmax_is_zero(dtype):
 
 
 @both_dtypes
+@pytest.mark.parametrize("size", [1e17, -1e30])
+def test_logits_that_tie_share_the_probability_at_any_size(dtype, size):
+    """The logarithm of the sum is not added to a number beside which it is nothing."""
+    logits = np.full((1, 4), size, dtype)
+    for module in (cpu, reference):
+        assert_close(module.log_softmax(logits), np.full((1, 4), -math.log(4)), 1e-6)
+        losses, _ = module.cross_entropy(logits, np.array([2]), -100)
+        assert_close(losses, [math.log(4)], 1e-6)
+
+
+@both_dtypes
 @pytest.mark.parametrize("offset", [0.0, 100.0, 1e4, -1e5])
 def test_cross_entropy_of_every_width(dtype, offset):
     """Logits far from 0 cost no precision: only their differences count."""

@@ -87,9 +87,9 @@ def is_array(value: Any) -> bool:
 
 def module_of(device: str | None) -> ModuleType:
     """The array module behind a device name; None means "cpu"."""
-    if device is None or device == "cpu":
+    if device is None or device in ("cpu", "cpu:0"):
         return np
-    if device == "cuda":
+    if device in ("cuda", "cuda:0"):
         return _load_cuda()
     hint = "; CUDA_VISIBLE_DEVICES chooses among GPUs" if str(device).startswith("cuda:") else ""
     raise DeviceError(f'device must be "cpu" or "cuda", got {device!r}{hint}')

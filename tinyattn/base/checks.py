@@ -30,9 +30,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
         checked = np.dtype(dtype)
     except TypeError:
         sizes = "; sizes are given to ta.zeros(2, 3)" if is_integer(dtype) else ""
-        raise DtypeError(
-            f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda"{sizes})'
-        ) from None
+        raise DtypeError(f'not a dtype: {dtype!r} (devices are "cpu" and "cuda"{sizes})') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
@@ -125,6 +123,7 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
 
 
 FLOATS, LARGEST = (float, np.floating), float(np.finfo(np.float64).max)
+BOOLEANS = bool, np.bool_
 
 
 def check_number(name: str, value: Any, low: float = -LARGEST, high: float = math.inf) -> float:
@@ -175,20 +174,29 @@ def refuse_masked(array: Any) -> None:
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
 
 
+def one_each(data: Any) -> Any:
+    """Nested lists with a number for each Tensor of one element in them, as PyTorch reads them.
+
+    Larger Tensors stay, and become rows. A list that begins with a number is not searched.
+    """
+    if not isinstance(data, (list, tuple)) or (data and type(data[0]) in (int, float, bool)):
+        return data
+    return [x.detach().view(()) if is_tensor(x) and x.numel() == 1 else one_each(x) for x in data]
+
+
 def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     """A new array of numbers from any data; see `cast_exactly`."""
     refuse_masked(data)
-    array = data if is_array(data) else rectangular(data, "data")
+    array = data if is_array(data) else rectangular(one_each(data), "data")
     if dtype is None and array is not data and array.dtype.kind == "f":
         # Numbers of Python have no precision; float32 is PyTorch's default.
         dtype = array.dtype if has_dtype(data, array.dtype) else np.float32
         if array.dtype == np.float64 and abs(array).max(initial=0) >= 2**63:
             refuse_integers(data)
     if array.dtype.kind in "OSU":
-        text = repr(data)
         raise DtypeError(
             "tensors hold booleans, integers or floats up to 64 bits, got "
-            f"{array.dtype}: {text if len(text) < 60 else text[:57] + '...'}"
+            f"{array.dtype}: {data!r:.60}"
         )
     target = checked_dtype(array.dtype if dtype is None else dtype)
     checked_dtype(array.dtype)
@@ -240,7 +248,7 @@ def checked_index(index: Any) -> Any:
     index = index.item() if is_array(index) and not index.ndim else index
     is_single = isinstance(index, (slice, EllipsisType, NoneType, SupportsIndex))
     fits = index.dtype.kind in "iub" if is_array(index) else is_single
-    if not fits or isinstance(index, (bool, np.bool_)):
+    if not fits or isinstance(index, BOOLEANS):
         text = "an index is made of integers, slices or masks of one dimension or more, got"
         error = DtypeError if isinstance(index, bool) or hasattr(index, "dtype") else IndexError
         raise error(f"{text} {getattr(index, 'dtype', type_name(index))}")
@@ -250,7 +258,7 @@ def checked_index(index: Any) -> Any:
 def one_dim(tensor: Any, dim: int, more: int = 0) -> int:
     """`dim` counted from the first dimension, checked; of a tensor that gets `more` dimensions."""
     ndim = tensor.ndim + more or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+    if isinstance(dim, BOOLEANS) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
         raise IndexError(
@@ -284,13 +292,13 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
     if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
         arguments = arguments[0]
     for size in arguments:
-        if type(size) is not int and (isinstance(size, bool) or not hasattr(size, "__index__")):
+        if type(size) is not int and (isinstance(size, BOOLEANS) or not hasattr(size, "__index__")):
             raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(map(index, arguments))
 
 
 def check_keepdim(keepdim: Any) -> None:
-    if not isinstance(keepdim, (bool, np.bool_)):
+    if not isinstance(keepdim, BOOLEANS):
         raise TypeError(
             f"keepdim is True or False, got {keepdim!r}; several dimensions are written as one "
             "tuple, dim=(0, 1)"
@@ -313,27 +321,6 @@ def cast_exactly(value: Array, dtype: np.dtype, order: str = "K") -> Array:
             "Tensor wraps, and cuts fractions off"
         )
     return cast
-
-
-def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
-    limits = [limit for limit in (low, high) if limit is not None]
-    if not limits:
-        raise ValueError("clamp takes min, max or both")
-    for limit in limits:
-        if not isinstance(limit, (int, np.number, float)):
-            raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
-        if is_integer(limit) and dtype.kind in "iu":
-            as_array(limit, dtype, None)  # raises DtypeError if it does not fit
-
-
-def check_masked_fill(tensor: Any, mask: Any) -> None:
-    if mask.dtype != np.bool_:
-        raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-    sizes = zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
-    if any(m != n and 1 not in (m, n) for m, n in sizes):
-        raise ShapeError(
-            f"masked_fill: a mask of shape {mask.shape} does not broadcast with {tensor.shape}"
-        )
 
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
@@ -364,7 +351,8 @@ def check_reduction(reduction: str, *more: str) -> str:
 
 def describe(value: Any) -> str:
     """An argument as an error message shows it: dtype and shape of an array, else its value."""
-    if hasattr(value, "dtype") and not isinstance(value, type):  # np.float32 has a dtype too
+    # A type such as np.float32 has a dtype too, and so has a config of transformers.
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"
     text = repr(value)

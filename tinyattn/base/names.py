@@ -69,6 +69,12 @@ def offer(module: dict[str, Any], owner: str, names: list[str]) -> None:
     module.update(__all__=names, __dir__=lambda: names, __getattr__=missing)
 
 
+def own_names(module: dict[str, Any]) -> list[str]:
+    """The names in a module's globals() of what it defines, or a file in its folder."""
+    here = module["__name__"]
+    return [n for n, x in module.items() if getattr(x, "__module__", "").startswith(here)]
+
+
 class ImportHints:
     """For `from tinyattn import long` it raises the error that says what to write instead.
 

@@ -19,13 +19,10 @@ of_block: ContextVar[np.random.Generator | None] = ContextVar("generator", defau
 
 def generator() -> np.random.Generator:
     """The generator; the system seeds it, unless `manual_seed` is called."""
-    return of_block.get() or _generator or unseeded()
-
-
-def unseeded() -> np.random.Generator:
     global _generator
-    _generator = np.random.Generator(np.random.PCG64())
-    return _generator
+    if _generator is None:
+        _generator = np.random.Generator(np.random.PCG64())
+    return of_block.get() or _generator
 
 
 def manual_seed(seed: int) -> None:

@@ -90,6 +90,10 @@ class Node:
         saved = zip(self.plan.names, self.saved or (), strict=False)
         return {name: read_only(value) for name, value in saved}
 
+    def saves_arrays(self) -> bool:
+        """Backward frees such a node. One that saves only numbers, slices and shapes can stay."""
+        return any(type(x) in array_types for x in self.saved or ()) or "saved" in self.plan.names
+
 
 class TensorBase:
     """The part of a Tensor that recording needs: its array, the node that made it, its version.
@@ -233,7 +237,7 @@ def propagate(
                     if parent in reached:
                         # Not new with `create_graph`, because the recorded nodes may save it.
                         add_part(sums, parent, part, is_new and not create_graph)
-            if not retain and node in useful:
+            if not retain and node in useful and node.saves_arrays():
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return results
@@ -313,9 +317,7 @@ def grad(
         uses = count_uses(roots)
         for i, target in enumerate(targets):
             if target not in uses:
-                raise GraphError(
-                    f"no output depends on input {i}: pass allow_unused=True to get None for it"
-                )
+                raise GraphError(f"no output depends on input {i}: allow_unused=True gives None")
     gradients = propagate(roots, starts, targets, retain_graph, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):

@@ -115,8 +115,8 @@ def enable_grad(function: Function | None = None) -> Recording | Function:
 class set_grad_enabled(Recording):
     """Switch recording on or off: from now on, in a with-block, or for a decorated function."""
 
-    def __init__(self, enabled: bool) -> None:
-        super().__init__(enabled)
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
         self.before = recording.get()
         recording.set(self.enabled)
 

@@ -12,7 +12,6 @@ Those of a user may. So four measures are taken, each for one reason:
 CuPy has no read-only views. There a write to an argument is not noticed.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +31,6 @@ UNRECORDED = (
 def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A forward that can write to none of its arguments."""
 
-    @functools.wraps(forward)
     def guarded(*arrays: Any, **options: Any) -> Any:
         return forward(*map(read_only, arrays), **options)
 
@@ -42,7 +40,6 @@ def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
 def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
     """A derivative rule that can write to none of its arguments, and whose results are copies."""
 
-    @functools.wraps(rule)
     def guarded(grad: Any, *arguments: Any) -> Any:
         try:
             gradients = rule(protected(grad), *map(protected, arguments))

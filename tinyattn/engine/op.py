@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, Protocol, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -53,6 +53,7 @@ from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
+from .guard import copy_of_array
 from .promotion import number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion, note_view
@@ -142,6 +143,8 @@ def result_tensor(
         for i in other_positions:
             if type(arrays[i]) in array_types:
                 arrays[i] = arrays[i].copy()  # because the caller may write to it later
+        if not spec.is_builtin:  # the library's callers give arrays of their own as options
+            options = {name: copy_of_array(value) for name, value in options.items()}
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out.shape, out.dtype)
@@ -180,8 +183,7 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) 
 
 
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:
-    name = [*spec.arguments, *[spec.variadic] * len(args)][i]
-    checks.check_tensor(f"{spec.name}: {name}", args[i], TensorBase)
+    checks.check_tensor(f"{spec.name}: {spec.argument_at(i)}", args[i], TensorBase)
 
 
 def raise_clearer_error_of(
@@ -234,19 +236,7 @@ def result_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
     raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
 
 
-class Op(Protocol):
-    """What `@op` makes of a forward: a function on Tensors, with its derivative rules."""
-
-    __name__: str
-    spec: Spec
-
-    def __call__(self, *args: Any, **options: Any) -> Any: ...
-
-    def vjp(self, *arguments: str) -> Callable[[Function], Function]:
-        """Declare the function below as the derivative rule for these arguments."""
-
-
-registry: dict[str, Op] = {}  # the library's own ops by name
+registry: dict[str, Any] = {}  # the library's own ops by name
 
 
 class Options(TypedDict, total=False):

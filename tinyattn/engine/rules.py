@@ -107,8 +107,7 @@ class Spec:
                 f"@{self.name}.vjp takes names among {arguments}, each once, got "
                 f"{list(covered_names)}"
             )
-        first = parameters[0] if parameters else ""
-        if not parameters or (first in available and first != "grad"):
+        if not parameters or parameters[0] in {*available} - {"grad"}:
             raise TypeError(
                 f"a derivative rule of {self.name} takes the gradient of the output first, then "
                 f"what it needs: def dx(grad, ...), got parameters {parameters}"
@@ -286,13 +285,12 @@ class Plan:
         saved = self.saved_tensors(node) if create_graph else node.saved
         parts = []
         for rule, saved_indices, covered_positions in self.rules:
-            gradients = rule(grad, *[saved[i] for i in saved_indices])
-            if type(gradients) is not tuple:
-                gradients = (gradients,)
+            result = rule(grad, *[saved[i] for i in saved_indices])
+            gradients = result if type(result) is tuple else (result,)
             if len(gradients) != len(covered_positions):
                 raise GraphError(
                     f"a derivative rule of {self.name} covers {len(covered_positions)} arguments "
-                    f"and must return a tuple of as many gradients, got {describe(gradients)}"
+                    f"and returns a tuple of as many, got {len(gradients)}: {describe(result)}"
                 )
             for position, gradient in zip(covered_positions, gradients, strict=True):
                 parent = node.parents[position]

@@ -54,12 +54,14 @@ def float16_product(x: np.ndarray, y: np.ndarray, rounded: bool) -> np.ndarray:
 
 def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x @ y: in parts of long sums, by a kernel for few rows, as (y^T x^T)^T, or in chunks."""
-    if len(y) >= 2 * PART and x.size * y.shape[1] <= LITTLE_WORK and have_one_float(x, y):
+    if x.dtype is not y.dtype or x.dtype.kind != "f" or x.itemsize not in SPEED:
+        return x @ y  # of integers, which BLAS does not multiply
+    if len(y) >= 2 * PART and x.size * y.shape[1] <= LITTLE_WORK:
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
     if FORMULAS_ONLY:
         return x @ y
-    if have_one_float(x, y) and (kernel := kernel_for_few_rows(x, y)) is not None:
+    if (kernel := kernel_for_few_rows(x, y)) is not None:
         return kernel(x, y.T)
     if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
         return in_c_order(large_product(y.T, x.T).T)
@@ -74,19 +76,12 @@ def kernel_for_few_rows(x: np.ndarray, y: np.ndarray) -> Callable[..., Any] | No
     return cpu_kernel("few_rows.few_rows_product") if is_large and len(y) <= MOST_TERMS else None
 
 
-def have_one_float(x: np.ndarray, y: np.ndarray) -> bool:
-    """True for two arrays of float32, or of float64."""
-    return x.dtype is y.dtype and x.dtype.kind == "f" and x.itemsize in SPEED
-
-
 def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x (N, K) @ y (K, M), in chunks of rows if N >= M, else of columns.
 
     The chunks are the same for any number of threads, because BLAS rounds products of other shapes
     differently.
     """
-    if not have_one_float(x, y):
-        return x @ y
     out = np.empty((len(x), y.shape[1]), x.dtype)
     work, length = x.size * y.shape[1], max(out.shape)
     chunks = max(1, min(MOST_CHUNKS, work // WORK, length // ROWS))

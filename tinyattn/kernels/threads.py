@@ -44,13 +44,9 @@ CHUNKS_PER_THREAD = 2  # so that a thread that is faster, or that began sooner, 
 
 def default_threads() -> int:
     value = os.environ.get("TINYATTN_NUM_THREADS", "")
-    if value:
-        if not value.isdecimal() or not 1 <= int(value) <= MOST:
-            raise ValueError(
-                f"TINYATTN_NUM_THREADS must be an integer from 1 to {MOST}, got {value!r}"
-            )
-        return int(value)
-    for name in blas.VARIABLES:
+    if value and not (value.isdecimal() and 1 <= int(value) <= MOST):
+        raise ValueError(f"TINYATTN_NUM_THREADS must be an integer from 1 to {MOST}, got {value!r}")
+    for name in ("TINYATTN_NUM_THREADS", *blas.VARIABLES):
         value = os.environ.get(name, "")
         if value.isdecimal() and int(value) > 0:
             return min(int(value), MOST)

@@ -16,11 +16,12 @@ from ..base.checks import are_groups, check_heads
 from ..base.random import NO_DROP, Drop
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
+from ..engine.promotion import in_dtype
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
 from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
-from ..kernels.sums import float32_of, in_c_order
+from ..kernels.sums import in_c_order
 from ..kernels.visibility import AttentionOptions, Samples, Visibility, check_sizes
 from .arguments import check_same_dtype_and_device, float_tensor
 from .arithmetic import where
@@ -82,16 +83,12 @@ def attention_of_rows(
     in their place.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        q, k, v, bias = map(wide, (q, k, v, bias))
+        q, k, v, bias = (in_dtype(x, np.float32) for x in (q, k, v, bias))
         out, weights = attention_of_rows(q, k, v, options, bias)
         return out.astype(np.float16), weights
     visibility, scale, drop = options
     weights = attention_weights(q, k, visibility, scale, bias)
     return attention_output(dropped(weights, drop), v, visibility), weights
-
-
-def wide(x: Array | None) -> Array | None:
-    return None if x is None else float32_of(x)
 
 
 @quiet  # invisible scores may be NaN or inf
@@ -136,7 +133,7 @@ def attention_of_rows_backward(
     dproducts = dscores * scale,  dq = dproducts k,  dk = dproducts^T q.
     """
     if q.dtype == np.float16 and is_array(q):
-        grad, q, k, v, bias = map(wide, (grad, q, k, v, bias))
+        grad, q, k, v, bias = (in_dtype(x, np.float32) for x in (grad, q, k, v, bias))
         # The forward may have left the numbers of a kernel, which only its backward can read.
         return attention_of_rows_backward(grad, q, k, v, options, bias, weights)
     visibility, scale, drop = options
@@ -313,8 +310,7 @@ def heads_to_rows(x: Any, samples: Samples) -> Any:
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
     (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
-    are_shared = heads == groups or are_groups(heads, groups)
-    if width != key_width or (*of_k, groups) != v.shape[:-1] or not are_shared:
+    if width != key_width or (*of_k, groups) != v.shape[:-1] or not are_groups(heads, groups):
         raise ShapeError(
             "attention: q (R, H, d), k (S, G, d) and v (S, G, e), where G is a divisor of H, got "
             f"{q.shape}, {k.shape} and {v.shape}"

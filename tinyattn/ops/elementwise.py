@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, device_of, in_c_order, namespace, to_device
-from ..base.checks import as_array, check_clamp, check_masked_fill
+from ..base.checks import as_array, is_integer
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..engine.promotion import in_float32, promoted
+from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
 from .arguments import Operand, of_tensors
@@ -82,8 +83,10 @@ def pow(x: AnyTensor, y: Operand) -> AnyTensor:
 @in_float32
 def inverse_root(x: Array) -> Array:
     """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
-    power = np.asarray(1 / np.sqrt(x + 0))  # the root of -0.0 would be -0.0, and the power -inf
-    power[x == -math.inf] = 0
+    power = np.asarray(1 / np.sqrt(x))
+    if not x.min(initial=1) > 0:
+        power[x == 0] = math.inf  # the root of -0.0 is -0.0
+        power[x == -math.inf] = 0
     return power
 
 
@@ -203,6 +206,7 @@ def dx(grad, x):
 
 
 @op(differentiable=False)
+@with_kernels(cpu="elementwise.sign")
 def sign(x: AnyTensor) -> AnyTensor:
     """-1, 0 or 1; 0 for NaN. Differs from PyTorch: no gradient, where there it is 0."""
     return ((x > 0).view(np.int8) - (x < 0).view(np.int8)).astype(x.dtype)
@@ -252,6 +256,17 @@ def reciprocal(x: AnyTensor) -> AnyTensor:
     return div(1, x)
 
 
+def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
+    limits = [limit for limit in (low, high) if limit is not None]
+    if not limits:
+        raise ValueError("clamp takes min, max or both")
+    for limit in limits:
+        if not isinstance(limit, (int, np.number, float)):
+            raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+        if is_integer(limit) and dtype.kind in "iu":
+            as_array(limit, dtype, None)  # raises DtypeError if it does not fit
+
+
 @of_tensors
 def clamp(x: AnyTensor, min: Operand | None = None, max: Operand | None = None) -> AnyTensor:
     """Every element limited to [min, max]: numbers, or Tensors that broadcast.
@@ -280,6 +295,14 @@ def dx(grad, x, min, max):
     inside = ge(x, -math.inf if min is None else min)
     inside = logical_and(inside, le(x, math.inf if max is None else max))
     return where(inside, grad, 0.0)
+
+
+def check_masked_fill(tensor: Any, mask: Any) -> None:
+    if mask.dtype != np.bool_:
+        raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
+    sizes = zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
+    if any(m != n and 1 not in (m, n) for m, n in sizes):
+        raise ShapeError(f"masked_fill: a mask {mask.shape} does not broadcast with {tensor.shape}")
 
 
 @of_tensors

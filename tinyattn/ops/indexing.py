@@ -11,7 +11,7 @@ import numpy as np
 from ..base import backend, checks
 from ..base.backend import Array, namespace
 from ..base.checks import Dims, dims_of, integer, one_dim, require_dims, sizes_of, split_sizes
-from ..engine.autograd import AnyTensor, wrap
+from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
@@ -19,7 +19,6 @@ from ..kernels.range_checks import dimensions_indexed, index_for, require_range
 from ..kernels.sums import is_large, sum_dtype
 from .arguments import Sizes, of_tensors
 from .arithmetic import where
-from .elementwise import masked_fill
 from .embedding import add_rows
 from .shapes import pieces, reshape
 
@@ -91,8 +90,8 @@ def shape_at(x: Array, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
     """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`.
 
-    The fastest of three ways that the index allows: rows along one dimension, places that come once
-    each, or any places.
+    The fastest of four ways that the index allows: places that come once each, numbers of rows,
+    rows along one dimension, or any places.
     """
     if x.shape != (shape := shape_at(x, index, target)):  # the kernels do not look
         raise ShapeError(f"putitem takes values of the index' shape {shape}, got {x.shape}")
@@ -104,7 +103,10 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
     along = numbers_along(index)
     if along and x.dtype.kind == "f" and x.size and len(target) > 1:
         ids, dim = along
-        ids = backend.to_device(counted_from_0(ids, target[dim]), backend.device_of(x)).reshape(-1)
+        # From 0, in int64, because the size of a dimension may not fit the dtype of the index.
+        ids = backend.on_device_of(ids.astype(np.int64).reshape(-1) % target[dim], x)
+        if dim == len(target) - 1 and ids.size <= target[dim] and type(x) is np.ndarray:
+            return added_along(x, np.broadcast_to(ids, x.shape), dim, target)
         rows = x.reshape(*target[:dim], ids.size, *target[dim + 1 :]).swapaxes(0, dim)
         table = add_rows(rows.reshape(ids.size, -1), ids, target[dim], None)
         table = table.reshape(target[dim], *rows.shape[1:])
@@ -135,12 +137,6 @@ def takes_each_once(index: tuple[Any, ...]) -> bool:
 def is_integer_array(index: Any) -> bool:
     """True for an array of row numbers."""
     return backend.is_array(index) and index.dtype.kind in "iu"
-
-
-def counted_from_0(index: Array, size: int) -> Array:
-    """Row numbers of which negative ones count from the end. In int64, because `size` may not fit
-    the dtype of the index."""
-    return index.astype(np.int64) % size
 
 
 def numbers_along(index: Any) -> tuple[Array, int] | None:
@@ -316,28 +312,33 @@ def dx(grad, shape, offset, dim1, dim2):
     return reshape(putitem(grad, places, (math.prod(shape),)), shape)
 
 
+@op
+def triangle(x: AnyTensor, diagonal: int, upper: bool) -> AnyTensor:
+    """Matrices (..., N, M) with everything on the other side of the diagonal set to 0."""
+    if x.ndim < 2:
+        raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
+    keep = namespace(x).triu if upper else namespace(x).tril
+    return backend.in_c_order(keep(x, integer("diagonal", diagonal)))
+
+
+@triangle.vjp("x")
+def dx(grad, diagonal, upper):
+    return triangle(grad, diagonal, upper)
+
+
 # Made of the ops above
 
 
 @of_tensors
 def triu(x: AnyTensor, diagonal: int = 0) -> AnyTensor:
     """Matrices (..., N, M) with everything below the diagonal set to 0."""
-    return masked_fill(x, triangle(x, diagonal, -1), 0)
+    return triangle(x, diagonal, True)
 
 
 @of_tensors
 def tril(x: AnyTensor, diagonal: int = 0) -> AnyTensor:
     """Matrices (..., N, M) with everything above the diagonal set to 0."""
-    return masked_fill(x, ~triangle(x, diagonal), 0)
-
-
-def triangle(x: AnyTensor, diagonal: int, offset: int = 0) -> AnyTensor:
-    """True on and below the diagonal, for the last two dimensions of x."""
-    diagonal = offset + integer("diagonal", diagonal)
-    if x.ndim < 2:
-        raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
-    rows, columns = x.shape[-2:]
-    return wrap(np.tri(rows, columns, diagonal, dtype=np.bool_)).to(x.device)
+    return triangle(x, diagonal, False)
 
 
 @of_tensors

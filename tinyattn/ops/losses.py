@@ -66,13 +66,11 @@ def cross_entropy(
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
     if logits.ndim != 2:
-        logits = logits.reshape(-1, classes)
+        logits = logits.reshape(target.numel(), classes)
     flat = target if target.ndim == 1 else target.reshape(-1)
     losses = cross_entropy_of_rows(logits, flat, int(ignore_index))
-    if reduction == "none":
-        return losses.reshape(target.shape).to(dtype)
-    if reduction == "sum":
-        return losses.sum().to(dtype)
+    if reduction != "mean":
+        return reduced(losses.reshape(target.shape), reduction).to(dtype)
     counted = flat._data != ignore_index
     if type(counted) is not np.ndarray:  # so that the host need not wait for the number
         return (widened(losses).sum() / wrap(counted.sum())).to(dtype)
@@ -232,7 +230,7 @@ def weighted_nll(
     losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
     losses = where(counted, losses, 0.0)
     if reduction != "mean":
-        return losses if reduction == "none" else losses.sum()
+        return reduced(losses, reduction)
     counts = counted.to(losses.dtype) if weight is None else where(counted, weight[ids], 0.0)
     return widened(losses).sum() / widened(counts).sum()
 

@@ -47,7 +47,7 @@ def layer_norm(
 
 @layer_norm.vjp("x", "weight", "bias")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    sizes = x.shape[-number_of(normalized_shape) :]
+    sizes = x.shape[-np.size(normalized_shape) :]
     grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight, dbias = normalized_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes), split_again(dbias, sizes)
@@ -119,7 +119,7 @@ def rms_norm(
 
 @rms_norm.vjp("x", "weight")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    sizes, eps = x.shape[-number_of(normalized_shape) :], epsilon_of(x.dtype, eps)
+    sizes, eps = x.shape[-np.size(normalized_shape) :], epsilon_of(x.dtype, eps)
     grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight = scaled_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes)
@@ -177,10 +177,6 @@ def normalized_sizes(
         if value is not None and value.shape != sizes:
             raise ShapeError(f"{function}: {name} must have shape {sizes}, got {value.shape}")
     return sizes
-
-
-def number_of(sizes: int | Sequence[int]) -> int:
-    return 1 if isinstance(sizes, (int, np.integer)) else len(sizes)
 
 
 def merged(x: Any, count: int) -> Any:

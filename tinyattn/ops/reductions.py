@@ -17,7 +17,7 @@ from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
 from ..kernels.sums import sum_dtype
-from .arguments import of_tensors, widened
+from .arguments import of_tensors
 from .arithmetic import cast, div, eq, mul, where
 from .elementwise import abs
 from .shapes import concatenate, expand, pieces, reshape, squeeze
@@ -106,9 +106,7 @@ def var(
 def dx(grad, x, shape, dim, unbiased, correction):
     degrees = degrees_of_freedom(shape, dim, unbiased, correction)
     grad = cast(with_ones(grad, shape, dim), sum_dtype(x.dtype))
-    distances = centred(x, dim)
-    distances *= div(grad, degrees / 2)
-    return distances
+    return scaled_distances(x, div(grad, degrees / 2), dim)
 
 
 @op
@@ -131,7 +129,19 @@ def std(
 def dx(grad, x, out, shape, dim, unbiased, correction):
     grad, out = (cast(with_ones(a, shape, dim), sum_dtype(x.dtype)) for a in (grad, out))
     factor = div(grad, degrees_of_freedom(shape, dim, unbiased, correction))
-    return over_length(centred(x, dim), out, factor)
+    if is_array(x):
+        return scaled_distances(x, over_length(factor, out), dim)
+    return over_length(centred(x, dim), out) * factor
+
+
+def over_length(x: Any, length: Any) -> Any:
+    """x / length, and 0 where the length is 0, because a length has a kink there.
+
+    A recorded rule divides what has the length, so that its own derivative at 0 is NaN, because no
+    number would be right. PyTorch gives NaN for a norm, and 0 for a std. A rule on arrays divides
+    the gradient, which is smaller.
+    """
+    return where(eq(length, 0), 0.0, div(x, length))
 
 
 def degrees_of_freedom(
@@ -160,17 +170,12 @@ def centred(x: Any, dim: Dims) -> Any:
     return x
 
 
-def over_length(x: Any, length: Any, grad: Any) -> Any:
-    """x / length * grad, and 0 where the length is 0: the slope of a length, which has a kink at 0.
-
-    Its own derivative there is NaN, as in PyTorch, because no number would be right. An array x is
-    changed in place.
-    """
-    grad, length = cast(grad, x.dtype), cast(length, x.dtype)
-    if is_array(x):
-        x *= where(eq(length, 0), 0.0, div(grad, length))
-        return x
-    return where(eq(length, 0), 0.0, div(x, length)) * grad
+@with_kernels(cpu="lines.scaled_distances")
+def scaled_distances(x: Any, factor: Any, dim: Dims) -> Any:
+    """(x - mean(x)) * factor, for a factor that has the size 1 along `dim`."""
+    distances = centred(x, dim)
+    distances *= factor
+    return distances
 
 
 @of_tensors
@@ -205,8 +210,12 @@ def euclidean_norm(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> Any
 
 @euclidean_norm.vjp("x")
 def dx(grad, x, shape, dim):
-    wide = cast(x, np.dtype(np.float64))
-    return over_length(wide, euclidean_norm(wide, dim, True), with_ones(grad, shape, dim))
+    wide, grad = cast(x, np.dtype(np.float64)), with_ones(grad, shape, dim)
+    length = euclidean_norm(wide, dim, True)
+    if is_array(x):
+        wide *= over_length(grad, length)
+        return wide
+    return over_length(wide, length) * grad
 
 
 @with_kernels(cpu="sums.sum_squares")
@@ -256,18 +265,44 @@ def prod(
     return product if keepdim else squeeze(product, dim)
 
 
+@op
 def product_along(x: AnyTensor, dim: int) -> AnyTensor:
-    """The product along `dim`, whose size becomes 1; that of no numbers is 1.
+    """The product along `dim`, whose size becomes 1; that of no numbers is 1."""
+    return products(x, dim).astype(x.dtype)
 
-    One half is multiplied by the other, until one number is left; in a wider dtype, because a part
-    may overflow where the whole does not. Nothing is divided by x, so derivatives of every order
-    are right at 0 too.
+
+@product_along.vjp("x")
+def dx(grad, x, dim):
+    if is_array(x) and x.dtype == np.float32:  # whose products have room in float64
+        product = products(x, dim)
+        size = namespace(x).abs(product)
+        if ((size > 1e-250) & (size < 1e250)).all():  # so no x is 0
+            return product / x * grad
+    levels = product_by_halves(x, dim)
+    for level in reversed(levels[:-1]):
+        n = level.shape[dim]
+        first, second, _ = pieces(level, [n // 2, n // 2, n % 2], dim)
+        of_product, of_rest = pieces(grad, [n // 2, n % 2], dim)
+        grad = concatenate(mul(of_product, second), mul(of_product, first), of_rest, dim=dim)
+    return grad if x.shape[dim] else x * 0
+
+
+@with_kernels(cpu="lines.products")
+def products(x: Array, dim: int) -> Array:
+    return product_by_halves(x, dim)[-1] if x.shape[dim] else x.sum(dim, keepdims=True) + 1
+
+
+def product_by_halves(x: Any, dim: int) -> list[Any]:
+    """x, then one half of it times the other half, and so on until one number is left.
+
+    In `sum_dtype`, because a part may overflow where the whole does not. Nothing is divided by x,
+    so derivatives of every order are right at 0 too.
     """
-    product = widened(x)
-    while (n := product.shape[dim]) > 1:
-        first, second, rest = pieces(product, [n // 2, n // 2, n % 2], dim)
-        product = concatenate(mul(first, second), rest, dim=dim) if n % 2 else mul(first, second)
-    return (product.clone() if n else sum(product, dim, True) + 1).to(x.dtype)
+    levels = [cast(x, sum_dtype(x.dtype))]
+    while (n := levels[-1].shape[dim]) > 1:
+        first, second, rest = pieces(levels[-1], [n // 2, n // 2, n % 2], dim)
+        levels.append(concatenate(mul(first, second), rest, dim=dim))
+    return levels
 
 
 @op(differentiable=False)

@@ -89,9 +89,9 @@ def scaled_dot_product_attention(
         masks.padding, means the same as in mask=.
 
     Raises ShapeError for queries, keys, values, valid_lens, bias or attn_mask whose shapes do not
-    agree, MaskError for lengths out of range and for a mask that does not fit the scores,
-    DtypeError for a mask or valid_lens of another dtype, ValueError for a scale that is not finite
-    and for a dropout_p that does not lie between 0 and 1.
+    agree, MaskError for lengths out of range or with a fraction and for a mask that does not fit
+    the scores, DtypeError for a mask of floats and for valid_lens that are no numbers, ValueError
+    for a scale that is not finite and for a dropout_p that does not lie between 0 and 1.
 
     Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
     A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.

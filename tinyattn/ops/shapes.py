@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import namespace, to_device
+from ..base.backend import in_c_order, namespace, to_device
 from ..base.checks import Dims, check_type, dims_of, is_integer, number_of, one_dim, sizes_of
 from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.op import op
@@ -172,7 +172,7 @@ def roll(x: AnyTensor, shifts: int | Sequence[int], dims: Dims = None) -> AnyTen
 @op
 def roll_one(x: AnyTensor, shift: int, dim: int) -> AnyTensor:
     """`roll` along one dimension."""
-    return namespace(x).roll(x, shift, dim)
+    return in_c_order(namespace(x).roll(x, shift, dim))
 
 
 @roll_one.vjp("x")
@@ -260,7 +260,7 @@ def cat(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
 @op
 def concatenate(*xs: Any, dim: int) -> Any:
     """`cat` of arguments that are checked."""
-    return promoted(namespace(xs[0]).concatenate(xs, axis=dim), xs)
+    return promoted(in_c_order(namespace(xs[0]).concatenate(xs, axis=dim)), xs)
 
 
 @concatenate.vjp("xs")

@@ -30,8 +30,6 @@ def checked_lens(
 ) -> Array:
     """Lengths as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
     array = array_like(lens, name)
-    if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
-        raise MaskError(f"{name} must be whole numbers, got {first_bad(array, array % 1 != 0)}")
     if array.dtype.kind not in "iuf":
         raise DtypeError(f"{name} must be integers, got {array.dtype}{NOT_A_MASK}")
     if array.ndim not in (1, 2):
@@ -39,13 +37,13 @@ def checked_lens(
             f"{name} has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
             f"or one for each query{NOT_A_MASK}"
         )
+    if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
+        raise MaskError(f"{name} must be whole numbers, got {first_bad(array, array % 1 != 0)}")
+    text = f"{name} must lie between 0 and {of}, {most}, got "
     if type(array) is not np.ndarray:
-        text = f"{name} must lie between 0 and {of}, {most}, got {{number}}"
-        require_range(array, 0, most + 1, MaskError, text)
-        return array.astype(np.int64)
-    bad = (array < 0) | (array > most)
-    if np.count_nonzero(bad):  # faster than any()
-        raise MaskError(f"{name} must lie between 0 and {of}, {most}, got {first_bad(array, bad)}")
+        require_range(array, 0, most + 1, MaskError, text + "{number}")
+    elif np.count_nonzero(bad := (array < 0) | (array > most)):  # faster than any()
+        raise MaskError(text + first_bad(array, bad))
     return array.astype(np.int64)
 
 
@@ -70,8 +68,6 @@ def packed_lens(valid_lens: ArrayLike, total: int) -> tuple[int, ...]:
 
 
 def first_bad(array: Array, bad: Array) -> str:
-    if not array.ndim:
-        return str(array.item())
     index = tuple(int(i[0]) for i in bad.nonzero())
     return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
 

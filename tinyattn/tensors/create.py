@@ -25,6 +25,8 @@ def tensor(
 ) -> Tensor:
     """A Tensor with a copy of `data`; see `Tensor`.
 
+    Of Tensors in a list, those of one element are numbers, as in PyTorch, and others are rows.
+
     Differs from PyTorch: a number that an integer or boolean dtype cannot hold, such as 1.5 or 300
     in a byte, is a DtypeError, also in an array. `x.to(dtype)` of a Tensor wraps and cuts off.
 
@@ -196,9 +198,7 @@ def arange(
         start, end = 0, start
     start, end, step = finite("arange", start, end, step)
     if step == 0 or (end - start) * step < 0:
-        raise ValueError(
-            f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
-        )
+        raise ValueError(f"arange takes a step from start to end, got {start}, {end} and {step}")
     if dtype is None and any(not checks.is_integer(n) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)

@@ -116,12 +116,12 @@ class Gradients(Values):
 
         gradient: the vector of the vector-Jacobian product, in this tensor's shape; 1 by default
             for a tensor of one element.
-        retain_graph: do not free the graph; the default is `create_graph`.
+        retain_graph: do not free the graph; the default is `create_graph`. Ops that save no array,
+            such as x + y, are never freed.
         create_graph: record the computation of the gradients, for derivatives of higher order.
 
         Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
         is missing; ShapeError if it has another shape.
-        Differs from PyTorch: all of the graph is freed, also ops that save nothing, as x + y.
 
             >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
             >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
@@ -183,7 +183,9 @@ class Gradients(Values):
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         for name, value in {**(state[0] or {}), **state[1]}.items():  # attributes, and slots
             object.__setattr__(self, name, value)
-        # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
+            # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
+            if isinstance(value, Leaf):
+                value.dtype = checked_dtype(value.dtype)
         self._data = self._data.astype(checked_dtype(self._data.dtype))
         self._version, self._view = Version(), None
         self.grad = self.grad if self._copies_grad else None

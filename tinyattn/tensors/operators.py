@@ -55,16 +55,6 @@ OPERATORS = {
 }
 
 
-def reflected_operator(function: Any, method: str, first: Any, options: dict[str, Any]) -> str:
-    """The method of the Tensor that computes NumPy's function; only operators have one."""
-    name = OPERATORS.get(function.__name__)
-    if name is None or method != "__call__" or options or hasattr(first, "_data"):
-        if "out" in options:
-            raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
-        raise numpy_refusal(function)
-    return name
-
-
 def numpy_refusal(function: Any) -> TypeError:
     """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
     module, name = getattr(function, "__module__", None) or "numpy", function.__name__
@@ -113,7 +103,12 @@ class Operators(Conversions):
     __rsub__ = reflected(arithmetic.sub)
 
     __mul__ = arithmetic.mul
-    __rmul__ = reflected(arithmetic.mul)
+
+    def __rmul__(self, other: Any) -> Self:
+        """other * self; `[0] * n` is a list of n zeros, as it is for an integer of Python."""
+        is_sequence = isinstance(other, (list, tuple, str, bytes))
+        is_repeated = is_sequence and not self.ndim and self.dtype.kind in "iu"
+        return NotImplemented if is_repeated else arithmetic.mul(other, self)
 
     __truediv__ = arithmetic.div
     __rtruediv__ = reflected(arithmetic.div)
@@ -139,7 +134,11 @@ class Operators(Conversions):
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`array + tensor`, for which NumPy calls its function `add`, as an operation of ours."""
-        name = reflected_operator(function, method, inputs[0], options)
+        name = OPERATORS.get(function.__name__)  # only operators have such a method
+        if "out" in options:
+            raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
+        if name is None or method != "__call__" or options or hasattr(inputs[0], "_data"):
+            raise numpy_refusal(function)
         return getattr(inputs[1], name)(inputs[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
@@ -324,7 +323,9 @@ def give_all(tensor: Any, result: Any) -> None:
     views = {member: views_between(first, made) for member, made in members.items()}
     for member in views:
         values = remade(whole, views[member]) if views[member] else result
-        before, member._data, member._node = member._node, values._data, values._node
+        before, member._data = member._node, values._data
+        if values._node is not None or not member.is_leaf:  # a leaf made by detach() stays one
+            member._node = values._node
         if before is not None and member._node is not None:
             member._node.grad, member._node.retains_grad = before.grad, before.retains_grad
         member._version, member._view = values._version, values._view
@@ -373,7 +374,7 @@ def check_writable(tensor: Any) -> None:
         )
     if tensor._version is None:
         members = [*sharing(tensor)] or [tensor]
-        if any(member.requires_grad for member in members):
+        if not all(member.is_leaf for member in members):
             raise InPlaceError(
                 "this tensor was computed by a recorded operation, or is a view of one that was: a "
                 "graph may need it, so under ta.no_grad() write x = x + y, or change a clone()"

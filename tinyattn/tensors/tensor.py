@@ -17,11 +17,12 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
-from ..base.backend import register_tensor
+from ..base.backend import Function, register_tensor
 from ..base.checks import DTypeLike, as_array
 from ..base.names import UnknownNameError
 from ..engine.autograd import TensorBase, array_of
-from ..engine.op import Op, Options
+from ..engine.op import Options
+from ..engine.rules import Spec
 from ..engine.versions import Version
 from ..ops import (
     activations,
@@ -189,11 +190,19 @@ register_tensor(Tensor)
 
 if TYPE_CHECKING:
 
-    class OpOfUser(Op, Protocol):
-        """What `ta.op` makes, to type checkers. An op of the library has the type of its function,
-        because it is a method of Tensor too; rules of one of a user are declared by `vjp`."""
+    class OpOfUser(Protocol):
+        """What `ta.op` makes, to type checkers: a function on Tensors, with its derivative rules.
+
+        An op of the library has the type of its function, because it is a method of Tensor too.
+        """
+
+        __name__: str
+        spec: Spec
 
         def __call__(self, *args: Any, **options: Any) -> Tensor: ...
+
+        def vjp(self, *arguments: str) -> Callable[[Function], Function]:
+            """Declare the function below as the derivative rule for these arguments."""
 
     @overload
     def op_of_user(forward: Callable[..., Any], **options: Unpack[Options]) -> OpOfUser: ...

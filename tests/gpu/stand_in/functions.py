@@ -41,6 +41,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "stack": ("tup", "axis", "out"),
     "matmul": ("x1", "x2", "out"),
     "moveaxis": ("a", "source", "destination"),
+    "tril": ("m", "k"),
+    "triu": ("m", "k"),
 }
 TYPES = (
     "bool_", "uint8", "uint32", "uint64", "int32", "int64", "float16", "float32", "float64",

@@ -7,7 +7,6 @@ checking: the formula computes it, and erf, which NumPy lacks, is that of the C 
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -36,15 +35,7 @@ ERF_SERIES = tuple(
 GELU_CUBIC, GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)
 
 
-def for_float32(elements: Any) -> Callable[..., Any]:
-    """A kernel that calls `elements` on float32 arrays, and leaves others to the formula."""
-
-    of_float32 = of_elements(elements, 2.5)
-
-    def kernel(*arrays: np.ndarray) -> Any:
-        return of_float32(*arrays) if arrays[0].dtype == np.float32 else NotImplemented
-
-    return kernel
+for_float32 = partial(of_elements, nanoseconds=2.5, only=np.float32)
 
 
 @inner
@@ -141,8 +132,21 @@ def sigmoid_backward_elements(grad, out, result, first, last):
         result[i] = grad[i] * out[i] * (one - out[i])
 
 
+@jit
+def sign_elements(x, out, first, last):
+    number = x.dtype.type
+    x, out = x[first:last], out[first:last]
+    for i in range(len(x)):
+        out[i] = number(x[i] > 0) - number(x[i] < 0)
+
+
 relu_backward = of_elements(relu_elements, 0.3)
 sigmoid_backward = of_elements(sigmoid_backward_elements, 0.3)
+sign_of_many = of_elements(sign_elements, 0.3)
+
+
+def sign(x: np.ndarray) -> Any:
+    return sign_of_many(x) if is_large(x) else NotImplemented
 
 
 def relu(x: np.ndarray) -> Any:

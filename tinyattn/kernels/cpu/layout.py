@@ -5,7 +5,7 @@ read beside the array, because compiled code checks nothing.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +29,15 @@ def as_rows(array: np.ndarray) -> np.ndarray:
     return as_input(array).reshape(-1, array.shape[-1])
 
 
-def of_elements(elements: Any, nanoseconds: float) -> Callable[..., np.ndarray]:
-    """A kernel that runs the loop `elements` over arrays of one shape, so long for each number."""
+def of_elements(elements: Any, nanoseconds: float, only: Any = None) -> Callable[..., Any]:
+    """A kernel that runs the loop `elements` over arrays of one shape, so long for each number.
 
-    def kernel(*arrays: np.ndarray) -> np.ndarray:
+    only: the one dtype that it takes; all others are left to the formula.
+    """
+
+    def kernel(*arrays: np.ndarray) -> Any:
+        if only is not None and arrays[0].dtype != only:
+            return NotImplemented
         out = np.empty(arrays[0].shape, arrays[0].dtype)
         flat = [as_input(array).reshape(-1) for array in arrays]
         parallel_for(out.size, nanoseconds * out.size, elements, *flat, out.reshape(-1))
@@ -52,24 +57,10 @@ def as_scores(array: np.ndarray) -> np.ndarray:
     return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
 
 
-class VisibilityArrays(NamedTuple):
-    """A Visibility for kernels: a query sees the keys before its limit, where the mask is not 0."""
-
-    limits: np.ndarray  # (B|1, Q|1) integers
-    mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
-    has_mask: bool
-
-
 MOST = np.iinfo(np.int64).max
-NO_LIMIT = as_input(np.full((1, 1), MOST))
 NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 
 def as_mask(mask: Any) -> np.ndarray:
     """Booleans, or None where nothing is hidden, as an input of bytes."""
     return NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8)
-
-
-def visibility_arrays(limits: Any, mask: Any) -> VisibilityArrays:
-    limits = NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64))
-    return VisibilityArrays(limits, as_mask(mask), mask is not None)

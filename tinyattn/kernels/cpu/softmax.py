@@ -1,13 +1,23 @@
 """Softmax over visible keys, its logarithm, and cross-entropy of rows of logits."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .compiler import FAST_SUMS, inner, jit
-from .layout import VisibilityArrays, as_input, as_rows, as_scores, visibility_arrays
+from .layout import MOST, as_input, as_mask, as_rows, as_scores
 from .row_functions import LANES, MINUS_INF, ONE, ZERO, dot, exp, largest, total_of
+
+NO_LIMIT = as_input(np.full((1, 1), MOST))
+
+
+class VisibilityArrays(NamedTuple):
+    """A Visibility for kernels: a query sees the keys before its limit, where the mask is not 0."""
+
+    limits: np.ndarray  # (B|1, Q|1) integers
+    mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
+    has_mask: bool
 
 
 @inner
@@ -65,7 +75,8 @@ def without_starts(visibility: Any, x: np.ndarray) -> VisibilityArrays:
     limits, mask = (None, None) if visibility is None else visibility.as_limits_and_mask(x)
     if mask is not None:  # with all keys, because a step of 0 between them would not be vectorized
         mask = np.broadcast_to(mask, (*mask.shape[:-1], x.shape[-1]))
-    return visibility_arrays(limits, mask)
+    limits = NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64))
+    return VisibilityArrays(limits, as_mask(mask), mask is not None)
 
 
 def masked_softmax(x: np.ndarray, visibility: Any) -> Any:
@@ -158,8 +169,9 @@ def log_softmax_rows(x, out):
         for j in range(columns):
             total += exp(x[i, j] - top)
         log_sum = math.log(total)
+        # x - top in float32: as a float64, the compiler would add log_sum to top first.
         for j in range(columns):
-            out[i, j] = (np.float64(x[i, j]) - top) - log_sum
+            out[i, j] = np.float64(x[i, j] - top) - log_sum
 
 
 def log_softmax(x: np.ndarray) -> Any:
@@ -182,7 +194,7 @@ def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
             total += exp(logits[i, j] - top)
         log_sums[1, i] = log_total = math.log(total)
         log_sums[0, i] = top
-        losses[i] = log_total - (np.float64(logits[i, target[i]]) - top)
+        losses[i] = log_total - np.float64(logits[i, target[i]] - top)
 
 
 @jit

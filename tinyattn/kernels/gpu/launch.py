@@ -76,13 +76,6 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1]
 
 
-def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Any shape as (B, H, Q, K)."""
-    if len(shape) == 4:
-        return shape
-    return 1, 1, math.prod(shape[:-1]), shape[-1]
-
-
 def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
     """The factor of what is kept, the threshold of the hash, the seed. DROP_PARAMETERS in common.cu
     takes them."""

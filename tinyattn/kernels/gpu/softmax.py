@@ -6,7 +6,7 @@ import numpy as np
 
 from ...base.backend import Array, in_c_order, namespace
 from ..sums import sum_dtype
-from .launch import as_matrix, as_scores, by_rows, run, visibility_arguments
+from .launch import as_matrix, by_rows, run, visibility_arguments
 
 
 def of_rows(kernel: str, *arrays: Array, options: tuple[Any, ...] = ()) -> Array:
@@ -20,8 +20,8 @@ def of_rows(kernel: str, *arrays: Array, options: tuple[Any, ...] = ()) -> Array
 
 
 def visible(x: Array, visibility: Any) -> tuple[Any, ...]:
-    """For scores x: what else a masked kernel has to know."""
-    _, heads, queries, _ = as_scores(x.shape)
+    """For scores (B, H, Q, K), or of any shape if all are visible: what else the kernel gets."""
+    heads, queries = x.shape[1:3] if visibility is not None else (1, 1)
     return heads, queries, *visibility_arguments(visibility, x)
 
 
