@@ -14,6 +14,7 @@ from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
 from tinyattn.testing import check_op
+from tinyattn.testing.finite_differences import Checker
 from tinyattn.testing.op_checks import FULL_CHECK_UP_TO, LAYOUTS
 
 
@@ -62,8 +63,15 @@ def faulty(rule: Any, forward: Any = None) -> Any:
 
 
 def test_a_wrong_value() -> None:
-    with pytest.raises(GradcheckError, match=r"sample 0: output 0 is not what the reference gives"):
-        check_op(softsign, samples(), reference=lambda x: x / (1 + x * x))
+    """The error names the first element that is another, and both values."""
+    x, message = (
+        np.array([[0.0, 1.0, 3.0]]),
+        r"output 0\[0, 2\] is 0\.75, the reference gives 0\.3$",
+    )
+    with pytest.raises(GradcheckError, match=rf"sample 0: {message}"):
+        check_op(softsign, [(x,)], reference=lambda x: x / (1 + x * x))
+    with pytest.raises(GradcheckError, match=r"output 0\[\] is 0\.75, the reference gives nan"):
+        check_op(softsign, [(3.0,)], reference=lambda x: np.float64("nan"))
     with pytest.raises(
         GradcheckError, match=r"shapes \[\(3, 4\)\], those of the reference \[\(4,\)\]"
     ):
@@ -72,9 +80,42 @@ def test_a_wrong_value() -> None:
         check_op(softsign, samples(), reference=lambda x: (x / (1 + np.abs(x)), x))
 
 
+@pytest.mark.parametrize("hidden", [-np.inf, np.nan])
+def test_a_wrong_value_beside_one_that_is_not_finite(hidden: float) -> None:
+    """What is near is measured by the finite values: beside inf all would be near, beside NaN none
+    but equal ones."""
+    third = ta.tensor(3.0, dtype=ta.float64)
+    x = np.array([-1.0, 1.0, 2.0])
+
+    def hiding(x: ta.Tensor) -> ta.Tensor:
+        return ta.where(x < 0, hidden, x / third)
+
+    def reference(factor: float) -> Any:
+        return lambda x: np.where(x < 0, hidden, x * factor)
+
+    check_op(hiding, [(x,)], reference=reference(1 / 3 * (1 + 1e-15)), smooth=False)
+    with pytest.raises(GradcheckError, match=r"sample 0: output 0"):
+        check_op(hiding, [(x,)], reference=reference(2.0), smooth=False)
+
+
 def test_a_wrong_derivative() -> None:
     with pytest.raises(GradcheckError, match=r"sample 0: .*finite differences"):
         check_op(faulty(lambda grad, x: grad * x), samples())
+
+
+@pytest.mark.parametrize("size", [3, FULL_CHECK_UP_TO + 1])
+def test_a_derivative_that_is_wrong_in_the_fifth_digit(size: int) -> None:
+    """As exact as gradcheck by itself."""
+    x = np.linspace(0.5, 1.0, size)
+
+    def square(factor: float) -> Any:
+        op = ta.op(lambda x: x * x)
+        op.vjp("x")(lambda grad, x: grad * x * 2 * factor)
+        return op
+
+    check_op(square(1.0), [[ta.tensor(x)]], second_order=False)
+    with pytest.raises(GradcheckError, match="finite differences"):
+        check_op(square(1 + 2e-5), [[ta.tensor(x)]], second_order=False)
 
 
 def test_a_derivative_that_ignores_its_cotangent() -> None:
@@ -89,16 +130,27 @@ def rule_with_a_grain(grad: Any, x: Any) -> Any:
 def test_a_derivative_that_is_not_linear_but_nearly_right() -> None:
     """Too small for finite differences, but not 0 for a cotangent of 0."""
     with pytest.raises(GradcheckError, match="not zero for a cotangent of zero"):
-        check_op(faulty(rule_with_a_grain), samples())
+        check_op(faulty(rule_with_a_grain), samples(), smooth=False)
 
 
 def rule_that_saturates(grad: Any, x: Any) -> Any:
     return 2 * x * (grad - 1e-9 * grad * grad * grad)
 
 
-def test_a_derivative_that_does_not_double() -> None:
-    with pytest.raises(GradcheckError, match="does not double"):
+def test_a_derivative_that_is_not_linear() -> None:
+    with pytest.raises(GradcheckError, match="not -2 times its own"):
         check_op(faulty(rule_that_saturates), samples())
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_a_derivative_of_one_sign(seed: int) -> None:
+    """Also where all the random cotangents are positive, as some seeds draw few of them."""
+    op, x = faulty(lambda grad, x: 2 * abs(grad) * x), ta.randn(1, dtype=ta.float64)
+    with pytest.raises(GradcheckError):
+        check_op(op, [(x,)], seed=seed, smooth=False)
+    for fast in (True, False):
+        with pytest.raises(GradcheckError, match="not linear"):
+            ta.gradcheck(op, [x.requires_grad_()], seed=seed, fast=fast)
 
 
 def rule_for_arrays(grad: Any, x: Any) -> Any:
@@ -360,6 +412,16 @@ def test_float16_has_to_stay_float16() -> None:
         check_op(halved, samples())
 
 
+def test_recorded_derivatives_are_compared_beside_one_that_is_infinite() -> None:
+    def rule(grad: Any, x: Any) -> Any:
+        return grad / x * (1 if isinstance(x, ta.Tensor) else 1.5)
+
+    x = ta.tensor([0.0, 1.0, 2.0], dtype="float64", requires_grad=True)
+    checker = Checker(faulty(rule), [x], np.random.default_rng(0))
+    with np.errstate(divide="ignore"), pytest.raises(GradcheckError, match="another when a graph"):
+        checker.check_recorded()
+
+
 # What is left out, and what is said
 
 
@@ -411,7 +473,7 @@ def test_parameters_of_a_module_take_part_in_every_property() -> None:
     rows = np.random.default_rng(5).standard_normal((4, 2))
     check_op(Scaled(lambda grad, x: 2 * grad * x), [(rows,)])
     with pytest.raises(GradcheckError, match="gradient 1 is not zero"):
-        check_op(Scaled(rule_with_a_grain), [(rows,)])
+        check_op(Scaled(rule_with_a_grain), [(rows,)], smooth=False)
 
     class Counting(nn.Module):
         def __init__(self) -> None:

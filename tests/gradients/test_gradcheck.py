@@ -525,3 +525,11 @@ def test_a_wrong_first_derivative_is_not_hidden_by_a_consistent_second(
     wrong = op_with(lambda x: x**3, lambda grad, x: grad * 6 * x**2)
     with pytest.raises(GradcheckError):
         ta.gradcheck(wrong, [x], fast=fast)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_an_input_may_be_nan_where_it_plays_no_part(fast: bool) -> None:
+    """NaN is unlike itself, and is no change."""
+    x = ta.tensor([np.nan, 0.5, -2.0], requires_grad=True, dtype=ta.float64)
+    assert ta.testing.gradcheck(lambda x: x[1:] ** 3, [x], fast=fast)
+    assert ta.testing.gradcheck(lambda x: ta.where(x > -9.0, x, 0.0) ** 3, [x], fast=fast)

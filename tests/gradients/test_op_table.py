@@ -41,6 +41,7 @@ from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.base.backend import quietly
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
 
@@ -283,6 +284,59 @@ def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -
             single = row.elementwise and (i < len(outputs) or row.cancels == 1)
             allowed = max(2 * error_in_ulps(y, right, single), 4.0 * row.steps**0.5)
             assert error_in_ulps(x, right, single) <= allowed
+
+
+# In units of the last place, because a few steps are taken in float16; the others take one at most,
+# or compute in float32. Not these: with the numbers of float64 they compute from other saved ones.
+MORE_ROUNDINGS = {
+    **{"cos": 2, "sin": 2, "div": 2, "expm1": 2, "log1p": 2, "log2": 2, "log10": 2, "pow": 3},
+    **{"sigmoid": 2, "softplus": 2, "softmax_of_visible": 1},
+}
+OTHER_NUMBERS = {"layer_norm", "recurrent_states", "rotate_pairs"}
+
+
+def nodes_beneath(outputs: tuple[ta.Tensor, ...]) -> list[Any]:
+    left, found = [out.grad_fn for out in outputs], {}
+    while left:
+        node = left.pop()
+        if node is not None and node.plan is not None and id(node) not in found:
+            found[id(node)] = node
+            left += node.parents
+    return list(found.values())
+
+
+def spacing_of_half(exact: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64)
+
+
+def widened(value: Any) -> Any:
+    return value.astype(np.float64) if getattr(value, "dtype", None) == np.float16 else value
+
+
+@pytest.mark.extended
+@row_test(DIFFERENTIABLE)
+def test_a_derivative_in_float16_is_rounded_once(row: OpRow) -> None:
+    """It is that of float64 from the same saved arrays."""
+    for sample in each_sample(row, "float16"):
+        for node in nodes_beneath(call(row.function, tensors_of(row, sample), sample)):
+            if node.name in OTHER_NUMBERS or node.dtype != np.float16:
+                continue
+            grad = signed(np.random.default_rng(0), np.empty(node.shape, np.float16))
+            for rule, needed, _ in node.plan.rules:
+                saved = [node.saved[i] for i in needed]
+                found = quietly(rule, grad, *saved)
+                right = quietly(rule, widened(grad), *map(widened, saved))
+                if type(found) is not tuple:
+                    found, right = (found,), (right,)
+                limit = MORE_ROUNDINGS.get(node.name, 0.51)
+                for actual, exact in zip(found, right, strict=True):
+                    if actual is None or actual.dtype != np.float16 or not exact.size:
+                        continue  # another dtype is rounded later
+                    # Terms that cancel have the digits of float32 at most.
+                    floor = 1e-6 * np.abs(exact).max()
+                    wrong = np.abs(actual - exact) > floor + limit * spacing_of_half(exact)
+                    assert not wrong.any(), f"{node.name}: {actual[wrong][:4]}, {exact[wrong][:4]}"
 
 
 # Derivatives

@@ -85,7 +85,8 @@ def gradcheck(
     Differs from PyTorch: there the tolerances are larger (atol 1e-5, rtol 1e-3), and the errors do
     not name the element.
     """
-    Checker(fn, inputs, np.random.default_rng(seed), eps, atol, rtol, FAST_HINT).check(fast)
+    hint = FAST_HINT if fast else ""
+    Checker(fn, inputs, np.random.default_rng(seed), eps, atol, rtol, hint).check(fast)
     return True
 
 
@@ -104,7 +105,8 @@ def gradgradcheck(
     The gradients for random cotangents are checked as functions of the inputs and of the
     cotangents. Arguments and errors: as in `gradcheck`.
     """
-    checker = Checker(fn, inputs, np.random.default_rng(seed + 1), eps, atol, rtol, FAST_HINT)
+    hint = FAST_HINT if fast else ""
+    checker = Checker(fn, inputs, np.random.default_rng(seed + 1), eps, atol, rtol, hint)
     checker.check_recorded()
     checker.of_the_gradient().check(fast)
     return True
@@ -130,7 +132,7 @@ def requires(value: Any) -> bool:
 class Checker:
     """One function to check, its inputs and its tolerances.
 
-    `hint` ends the message of a random projection, because that cannot name the element.
+    `hint` ends each message of the fast check, because a projection cannot name the element.
     """
 
     def __init__(
@@ -147,8 +149,7 @@ class Checker:
         self.inputs = [inputs] if isinstance(inputs, Tensor) else listed("inputs", inputs)
         check_number("eps", eps, 1e-12)
         self.rng, self.eps, self.atol, self.rtol, self.hint = rng, eps, atol, rtol, hint
-        named = getattr(fn, "named_parameters", None)
-        self.named = list(named()) if named else list(getattr(fn, "extra_parameters", ()))
+        self.named = list(getattr(fn, "named_parameters", list)())
         self.parameters = [parameter for _, parameter in self.named]
         self.checked = [
             (f"input {i}", tensor) for i, tensor in enumerate(self.inputs) if requires(tensor)
@@ -179,8 +180,7 @@ class Checker:
                     "graph was cut"
                 )
             self.check_contract(o, output)
-            whole, projected = self.check_jacobian, partial(self.check_projection, hint=self.hint)
-            check = partial(projected if fast else whole, o, output)
+            check = partial(self.check_projection if fast else self.check_jacobian, o, output)
             if kinks := check():
                 self.check_beside(check, kinks[0])
             at_kinks += kinks
@@ -219,7 +219,7 @@ class Checker:
             # A gradient that is constant has no derivative to check.
             return tuple(g for g in gradients if g is not None and g.requires_grad)
 
-        gradient.extra_parameters = self.named  # type: ignore[attr-defined]
+        gradient.named_parameters = lambda: self.named  # type: ignore[attr-defined]
         inputs = [*self.inputs, *self.cotangents()]
         return Checker(gradient, inputs, self.rng, self.eps, self.atol, self.rtol, self.hint)
 
@@ -233,7 +233,7 @@ class Checker:
         largest = max((np.abs(g.numpy()).max(initial=0.0) for g in cotangents), default=0.0)
         for (name, _), one, other in zip(self.checked, unrecorded, recorded, strict=True):
             a, b = (np.zeros(()) if g is None else g.numpy() for g in (one, other))
-            scale = max(largest, np.abs(a).max(initial=0.0))
+            scale = np.abs(a[np.isfinite(a)]).max(initial=largest)
             if not np.allclose(a, b, rtol=1e-11, atol=1e-12 * scale, equal_nan=True):
                 raise GradcheckError(
                     f"the gradient for {name} is another when a graph of it is recorded "
@@ -263,8 +263,8 @@ class Checker:
     def check_contract(self, o: int, output: Tensor) -> None:
         """Check shapes, dtypes, and that nothing but the result changes."""
         cotangent = self.rng.standard_normal(output.shape)
-        before = [tensor.numpy() for _, tensor in self.checked]
-        first, second = self.gradients(o, cotangent), self.gradients(o, cotangent)
+        before = [tensor.numpy() for tensor in self.tensors]
+        first, second = self.gradients(o, cotangent), self.gradients(o, -cotangent)
         for (name, tensor), old, one, two in zip(self.checked, before, first, second, strict=True):
             if one.shape != tensor.shape or one.dtype != tensor.dtype:
                 raise GradcheckError(
@@ -277,10 +277,10 @@ class Checker:
                     f"the gradient of output {o} for {name} has the digits of float32, although "
                     "the input is float64"
                 )
-            if not np.array_equal(one, two, equal_nan=True):
+            if not np.array_equal(one, -two, equal_nan=True):
                 raise GradcheckError(
                     f"two runs gave different gradients of output {o} for {name}: is something "
-                    "random in fn (dropout in training mode)?"
+                    "random in fn (dropout in training mode), or a rule not linear in its gradient?"
                 )
             if not np.array_equal(old, tensor.numpy(), equal_nan=True):
                 raise GradcheckError(f"{name} was changed by computing output {o} or its gradient")
@@ -308,11 +308,8 @@ class Checker:
         wrong, bent, last = np.ones(analytic.shape, bool), np.zeros(analytic.shape, bool), None
         for step in self.eps * SMALLER:
             slopes, bends = map(weighted, line.slope(step))
-            error = line.rounding(step)
-            if weights is None:
-                error = error.reshape(-1)
-            else:
-                error = np.sqrt(np.sum((error * weights) ** 2))
+            error: Any = line.rounding(step)
+            error = error.reshape(-1) if weights is None else np.linalg.norm(error * weights)
             # Of the smaller one, because where the value jumps the slope is huge.
             size = np.minimum(np.abs(analytic), np.abs(slopes))
             # Beside small values and slopes atol is smaller too, else it would excuse all of them.
@@ -340,9 +337,7 @@ class Checker:
         slack = math.sqrt(inputs * outputs)
         return analytic, *self.differences(line, analytic, weights, slack, least)
 
-    def judge(
-        self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks, hint: str = ""
-    ) -> None:
+    def judge(self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks) -> None:
         """GradcheckError unless number `i` is at a kink, and its derivative between the slopes.
 
         i: None for the sum of all numbers that are not at a kink.
@@ -358,7 +353,8 @@ class Checker:
                 return
             given = f"{low:.7g} to {high:.7g} at a kink"
         raise GradcheckError(
-            f"{pair}: the derivative gives {analytic:.7g}, finite differences give {given}{hint}"
+            f"{pair}: the derivative gives {analytic:.7g}, finite differences give {given}"
+            f"{self.hint}"
         )
 
     def check_jacobian(self, o: int, output: Tensor) -> list[str]:
@@ -393,7 +389,7 @@ class Checker:
         projected = self.check_projection(o, output)
         return at_kinks or projected
 
-    def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
+    def check_projection(self, o: int, output: Tensor) -> list[str]:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
         The sum over many numbers at a kink says little. So those are left out, and some of them are
@@ -429,7 +425,7 @@ class Checker:
                 gradient = joined([of_some[t] for t in chosen])
                 analytic, wrong, _, slope, *_ = self.projected(line, gradient, weights)
                 if wrong:
-                    self.judge(pair, i, analytic, slope, kinks, hint)
+                    self.judge(pair, i, analytic, slope, kinks)
             names = [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
             at_kinks |= dict.fromkeys([] if chosen is everything else names)
         return list(at_kinks)
@@ -439,6 +435,6 @@ def joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
-def index(i: int, tensor: Tensor) -> str:
-    """Of element `i` of a Tensor, such as [2, 1]."""
+def index(i: int, tensor: Tensor | np.ndarray) -> str:
+    """Of element `i`, such as [2, 1]."""
     return str([int(k) for k in np.unravel_index(i, tensor.shape)] if tensor.shape else [])

@@ -158,7 +158,7 @@ ROWS: list[OpRow] = [
         numbers(on.normal, [2, 0.5, 3.0, 1]),
         by_numbers("pow", "pow"),
         elementwise=True,
-        extremes=at("ones", "tens", rtol=16, n=2.0),
+        extremes=at("ones", "tens", rtol=16, rtol_of_half=2, n=2.0),
         keeps="input 0, output",
     ),
     OpRow(

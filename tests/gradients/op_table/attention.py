@@ -247,6 +247,11 @@ ROWS: list[OpRow] = [
                 r"v \(S, G, e\).*\(3, 1, 2\)",
             ),
             error(
+                lambda: over_rows(t(2, 1, 2), t(2, 1, 2), t(2, 1, 2).double()),
+                TypeError,
+                "one dtype, got float32, float32 and float64",
+            ),
+            error(
                 lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((2, 3), (2, 2))),
                 ValueError,
                 r"the 4 rows of queries, got \[2, 3\]",

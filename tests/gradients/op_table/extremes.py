@@ -21,7 +21,7 @@ class Extreme:
     options: dict[str, Any]
     rtol: float  # times the epsilon of the dtype, of each element
     of_largest: bool  # of the largest element instead, where a row adds elements up
-    one_rounding: bool  # of float16, because it is computed in float32
+    rtol_of_half: float  # in float16, where most are computed in float32 and rounded once
 
 
 def at(
@@ -29,11 +29,11 @@ def at(
     function: Callable[..., Any] | None = None,
     rtol: float = 4.0,
     of_largest: bool = False,
-    one_rounding: bool = False,
+    rtol_of_half: float = 1.0,
     **options: Any,
 ) -> list[Extreme]:
     """A call for each set of arguments; the words of a set have commas between them."""
-    return [Extreme(words, function, options, rtol, of_largest, one_rounding) for words in sets]
+    return [Extreme(words, function, options, rtol, of_largest, rtol_of_half) for words in sets]
 
 
 def signs(rng: np.random.Generator, *shape: int) -> Array:
@@ -61,6 +61,7 @@ NUMBERS: dict[str, Callable[[np.random.Generator, Any], Array]] = {
     ),
     "one thousand": lambda rng, info: np.eye(1, MANY)[0] * 1000.0,
     "many small": lambda rng, info: np.abs(signs(rng, MANY)) * float(info.tiny) * 4,
+    "many fractions": lambda rng, info: rng.random(MANY),
     "many in 3 rows": lambda rng, info: signs(rng, 3, MANY),
     "many rows": lambda rng, info: signs(rng, MANY, 3),
     "many rows of large logs": lambda rng, info: -np.abs(signs(rng, MANY, 3)) * float(info.max),

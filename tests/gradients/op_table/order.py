@@ -107,6 +107,7 @@ ROWS: list[OpRow] = [
         ],
         ("Tensor.prod",),
         elementwise=True,
+        reaches=("product_along",),
         steps=4,
         special_torch="there the product is divided by x, which is NaN for inf",
         extremes=[
@@ -117,7 +118,7 @@ ROWS: list[OpRow] = [
                 of_largest=True,
             ),
         ],
-        keeps="input 0, 4 more",
+        keeps="input 0",
     ),
     reduction_row(
         "logsumexp",

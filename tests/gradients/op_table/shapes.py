@@ -367,7 +367,7 @@ ROWS: list[OpRow] = [
             error(lambda: ta.triu(t(2, 2), "one"), TypeError, "'one'"),
         ],
         covers=("Tensor.triu",),
-        keeps="1 more",
+        reaches=("triangle",),
     ),
     shape_row(
         "tril",
@@ -381,6 +381,6 @@ ROWS: list[OpRow] = [
             error(lambda: ta.tril(t(2, 2), "one"), TypeError, "'one'"),
         ],
         covers=("Tensor.tril",),
-        keeps="1 more",
+        reaches=("triangle",),
     ),
 ]
