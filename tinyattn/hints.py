@@ -36,14 +36,23 @@ ABSENT = {
     "ta.diff Tensor.diff": "write x[..., 1:] - x[..., :-1]",
     "ta.median Tensor.median": 'write np.quantile(x.numpy(), 0.5, method="lower")',
     "Tensor.data_ptr": "x.numpy() is the array",
-    "Tensor.fill_diagonal_": "write x[i, i] = value, with i = ta.arange(len(x))",
     "Tensor.get_device": "write x.device",
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
     "Tensor.register_hook Tensor.retains_grad": "x.retain_grad() keeps x.grad of a computed x",
+    "Module.register_full_backward_hook": "call x.retain_grad() in forward, and read x.grad",
+    "Module.register_forward_pre_hook": "write a module whose forward does it, and calls this one",
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "ta.func ta.vmap": "write functions of whole batches, and ta.grad with create_graph=True",
-    "nn.GroupNorm F.group_norm": "write F.layer_norm of x.reshape(B, groups, -1), then scale it",
-    "nn.Unflatten": "write x.reshape(sizes)",
+    "nn.GroupNorm F.group_norm nn.InstanceNorm1d nn.InstanceNorm2d F.instance_norm": "write "
+    "F.layer_norm of x.reshape(B, groups, -1), then scale it; instance norm has C groups",
+    "nn.HuberLoss F.huber_loss": "write delta * F.smooth_l1_loss(x, y, beta=delta) of torch_names",
+    "nn.LazyConv2d nn.LazyBatchNorm1d nn.LazyBatchNorm2d": "leave Lazy out, and write the channels",
+    "nn.Mish F.mish": "write x * F.softplus(x).tanh()",
+    "nn.PReLU F.prelu": "write ta.where(x > 0, x, weight * x), with an nn.Parameter as weight",
+    "nn.ReLU6 nn.Hardtanh F.relu6 F.hardtanh": "write x.clamp(0, 6), or x.clamp(-1, 1)",
+    "nn.TripletMarginLoss F.triplet_margin_loss": "write F.relu(margin + d(a, p) - d(a, n)).mean()",
+    "nn.Unflatten nn.PixelShuffle F.pixel_shuffle": "write x.reshape(sizes), and x.permute(dims)",
+    "nn.ZeroPad2d nn.ConstantPad1d nn.ConstantPad2d": "write F.pad(x, pad, value=value)",
     "nn.ConvTranspose2d nn.Upsample F.interpolate": "write x.repeat_interleave(2, -1), then Conv2d",
     "nn.PairwiseDistance F.pairwise_distance": "write (x - y + 1e-6).norm(dim=-1)",
     "nn.init.eye_": "write w[...] = ta.eye(len(w)), under ta.no_grad()",
@@ -55,6 +64,7 @@ ABSENT = {
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.ReduceLROnPlateau": "tinyattn.torch_names.optim.lr_scheduler has it",
     "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
+    "nn.utils.weight_norm nn.utils.spectral_norm": "compute the weight in forward, for F.linear",
     "nn.utils.parameters_to_vector": "write torch.cat([p.reshape(-1) for p in parameters])",
     "nn.utils.vector_to_parameters": "write p.copy_(part.view_as(p)) under torch.no_grad(), for p, "
     "part in zip(parameters, vector.split([p.numel() for p in parameters]))",
@@ -66,6 +76,7 @@ ABSENT = {
     "utils.data.WeightedRandomSampler": "write a Sampler whose __iter__ returns "
     "iter(torch.multinomial(weights, num_samples, replacement=True).tolist())",
     "autograd.Function": "write an op with its derivative by @ta.op: the README has one",
+    "autograd.detect_anomaly autograd.set_detect_anomaly": "delete it, and ask x.isnan().any()",
     "Module.from_pretrained": "write module.weight.data = array, or module.load_state_dict(state); "
     "ta.interop.load_torch_state_dict reads one of PyTorch",
     "Module.type": "write module.to(dtype)",
@@ -148,7 +159,6 @@ def added() -> dict[str, str]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-@cache
 def absent() -> dict[str, str]:
     """The names that neither has, with what to write."""
     return {name: text for names, text in ABSENT.items() for name in names.split()}

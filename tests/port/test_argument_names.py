@@ -10,6 +10,7 @@ import pytest
 
 import tinyattn.torch_names as ours
 from tinyattn.engine.rules import OF_SIZES
+from tinyattn.torch_names.devices import MAKERS as MAKES
 from tinyattn.torch_names.marks import other_names
 
 # Of which nothing depends here: where results are written, how memory is used, names of results and
@@ -139,6 +140,68 @@ def test_calls_with_pytorchs_names(torch: Any, call: str) -> None:
     for found, expected in zip(*results, strict=True):
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+# What makes tensors, with its arguments by their places, and by their names in another order.
+MAKERS = """
+    torch.zeros(2, 3)                  torch.zeros(size=(2, 3))
+    torch.ones(2, 3)                   torch.ones(size=(2, 3))
+    torch.rand(2, 3)                   torch.rand(size=(2, 3))
+    torch.randn(2, 3)                  torch.randn(size=(2, 3))
+    torch.empty(2, 3).shape            torch.empty(size=(2, 3)).shape
+    torch.full((2, 3), 1.5)            torch.full(fill_value=1.5, size=(2, 3))
+    torch.full_like(x, 1.5)            torch.full_like(fill_value=1.5, input=x)
+    torch.normal(1.0, 2.0, (2, 3))     torch.normal(size=(2, 3), std=2.0, mean=1.0)
+    torch.normal(x, 2.0)               torch.normal(std=2.0, mean=x)
+    torch.normal(1.0, abs(x))          torch.normal(std=abs(x), mean=1.0)
+    torch.randint(1, 9, (2, 3))        torch.randint(size=(2, 3), high=9, low=1)
+    torch.randint(9, (2, 3))           torch.randint(size=(2, 3), high=9)
+    torch.randint(9, (2, 3))           torch.randint(9, size=(2, 3))
+    torch.randperm(7)                  torch.randperm(n=7)
+    torch.eye(2, 3)                    torch.eye(m=3, n=2)
+    torch.arange(1, 9, 2)              torch.arange(step=2, end=9, start=1)
+    torch.linspace(1, 2, 5)            torch.linspace(steps=5, end=2, start=1)
+    torch.tensor([1, 2])               torch.tensor(data=[1, 2])
+    torch.as_tensor([1, 2])            torch.as_tensor(data=[1, 2])
+    torch.zeros_like(x)                torch.zeros_like(input=x)
+    torch.ones_like(x)                 torch.ones_like(input=x)
+    torch.rand_like(x)                 torch.rand_like(input=x)
+    torch.randn_like(x)                torch.randn_like(input=x)
+    torch.bernoulli(abs(x) / 9)        torch.bernoulli(input=abs(x) / 9)
+    torch.bernoulli(x, 0.5)            torch.bernoulli(p=0.5, input=x)
+    torch.multinomial(abs(x), 2, True) torch.multinomial(replacement=True, num_samples=2, input=abs(x))
+"""  # noqa: E501
+
+
+def test_a_mode_is_given_by_its_name() -> None:
+    x = ours.ones(2, requires_grad=True)
+    with ours.set_grad_enabled(mode=False):
+        assert not (x * 2).requires_grad
+
+
+def test_a_state_is_given_by_its_name() -> None:
+    layer = ours.nn.Linear(2, 2)
+    adam = ours.optim.Adam(layer.parameters())
+    for owner in (layer, adam, ours.optim.lr_scheduler.StepLR(adam, 1)):
+        owner.load_state_dict(state_dict=owner.state_dict())
+
+
+def test_what_makes_tensors_takes_its_arguments_by_their_names() -> None:
+    x = ours.tensor([[0.5, -1.5, 2.0], [1.0, 3.0, -0.25]])
+    made = set()
+    for line in MAKERS.strip().splitlines():
+        results = []
+        for call in line.replace("torch.", "; torch.").split(";")[1:]:
+            ours.manual_seed(3)
+            results.append(eval(call.strip(), {"torch": ours, "x": x}))
+            made.add(call.strip().partition("(")[0].removeprefix("torch."))
+        assert len(results) == 2, line
+        if isinstance(results[0], tuple):
+            assert results[0] == results[1], line
+            continue
+        assert results[0].dtype is results[1].dtype, line
+        np.testing.assert_array_equal(*(x.numpy() for x in results), err_msg=line)
+    assert made >= {*MAKES}
 
 
 def test_two_names_of_one_argument_are_refused() -> None:

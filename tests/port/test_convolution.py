@@ -163,7 +163,10 @@ def test_side_by_side_windows_are_a_view() -> None:
         (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), None, (1, 1, 1)), ShapeError, "one number"),
         (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), None, 2, "same"), ValueError, "stride 1"),
         (lambda x: F.max_pool2d(x, 2, padding=2), ShapeError, "at most half of the window"),
-        (lambda x: F.max_pool2d(x, 2, ceil_mode=True), TypeError, "'ceil_mode'"),
+        (lambda x: F.max_pool2d(x, 2, ceil_mode=True), ValueError, "max pooling takes ceil_mode"),
+        (lambda x: nn.MaxPool1d(2, return_indices=True)(x[0]), ValueError, "return_indices=False"),
+        (lambda x: F.avg_pool2d(x, 2, ceil_mode=True), ValueError, "average pooling takes ceil"),
+        (lambda x: F.avg_pool2d(x, 2, 2, 1, False, False), ValueError, "count_include_pad=True"),
         (lambda x: F.max_pool2d(x.long(), 2), ta.errors.DtypeError, "a floating dtype"),
         (lambda x: F.adaptive_avg_pool2d(x, 3), ShapeError, r"a multiple of \(3, 3\), got \(4"),
         (lambda x: nn.Conv2d(3, 2, 1, padding_mode="reflect"), ValueError, 'mode is "zeros"'),
@@ -176,3 +179,47 @@ def test_side_by_side_windows_are_a_view() -> None:
 def test_what_does_not_fit_is_refused(call: Callable[[Any], Any], error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call(ours.ones(2, 3, 4, 4))
+
+
+def test_the_usual_value_of_an_option_of_pooling_is_taken(torch: Any) -> None:
+    x = numbers(3, 2, 3, 6, 6)
+    for t in (ours, torch):
+        y = t.tensor(x)
+        same = t.nn.MaxPool2d(2)(y)
+        assert t.nn.MaxPool2d(2, ceil_mode=False, return_indices=False)(y).equal(same)
+        assert t.nn.functional.max_pool2d(y, 2, 2, 0, 1, False, False).equal(same)
+        same = t.nn.AvgPool2d(2)(y)
+        assert t.nn.AvgPool2d(2, ceil_mode=False, count_include_pad=True)(y).equal(same)
+        assert t.nn.functional.avg_pool2d(y, 2, 2, 0, False, True).equal(same)
+
+
+def test_the_settings_of_a_convolution_are_pytorchs(torch: Any) -> None:
+    """Programs read conv.stride[0], and show the layer."""
+    for name, settings in (
+        ("Conv2d", {}),
+        ("Conv2d", {"stride": 2, "padding": (1, 0), "dilation": 2, "groups": 2}),
+        ("Conv2d", {"padding": "same", "bias": False}),
+        ("Conv1d", {"padding": 3}),
+    ):
+        mine, right = (getattr(t.nn, name)(4, 8, 3, **settings) for t in (ours, torch))
+        for key in ("stride", "padding", "dilation", "kernel_size", "groups", "in_channels"):
+            assert getattr(mine, key) == getattr(right, key), (settings, key)
+
+
+@pytest.mark.parametrize("kinds", [("Conv1d", "Conv2d"), ("BatchNorm1d", "BatchNorm2d")])
+def test_a_layer_is_of_one_kind_alone(torch: Any, kinds: tuple[str, str]) -> None:
+    """Programs ask for the kind one after another when they fill the weights."""
+
+    def fill(t: Any, module: Any) -> None:
+        for i, kind in enumerate(kinds):
+            if isinstance(module, getattr(t.nn, kind)):
+                t.nn.init.constant_(module.weight.data, i + 1)
+                return
+
+    for kind in kinds:
+        mine, right = (
+            getattr(t.nn, kind)(*[3] * (3 if "Conv" in kind else 1)) for t in (ours, torch)
+        )
+        for t, module in ((ours, mine), (torch, right)):
+            module.apply(lambda m, t=t: fill(t, m))
+        np.testing.assert_array_equal(mine.weight.detach().numpy(), right.weight.detach().numpy())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import gzip
 import inspect
+import io
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +18,7 @@ import pytorch_tables as tables
 import tinyattn
 import tinyattn.torch_names as ours
 from tinyattn import hints
-from tinyattn.errors import DeviceError, DtypeError, InPlaceError, ShapeError
+from tinyattn.errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from tinyattn.torch_names import functions
 
 ADDED = set(tables.missing()) & set(hints.added())
@@ -161,6 +163,7 @@ FUNCTIONS: dict[str, list[Any]] = {
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),
     "detach_": [],
+    "fill_diagonal_": [],
     "is_contiguous": one(Y),
     "unfold": [((D, -1, 2, 1), {}), ((D, 1, 2, 2), {}), ((D, 0, 2, 1), {}), ((V, 0, 3, 2), {})],
     "char": one(I2),
@@ -544,6 +547,8 @@ def test_dtypes(torch: Any) -> None:
     assert ours.empty_like(ours.zeros(2), dtype=ours.long).dtype is ours.long
     assert ours.finfo(ours.float32).max == torch.finfo(torch.float32).max
     assert ours.iinfo(ours.long).min == torch.iinfo(torch.long).min
+    for library in (ours, torch):
+        assert library.LongTensor([library.tensor([5]), library.tensor(6)]).tolist() == [5, 6]
     ours.set_default_dtype(ours.float)
     with pytest.raises(DtypeError, match="the default dtype is float32"):
         ours.set_default_dtype(ours.double)
@@ -571,6 +576,49 @@ def test_devices() -> None:
         ours.ones(2).device = "cpu"  # type: ignore[misc]
     assert not ours.backends.mps.is_available()
     ours.backends.cudnn.deterministic = True
+
+
+# What takes a device, and returns an object that has one.
+WITH_DEVICE: dict[str, Callable[[Any], Any]] = {
+    **{
+        name: lambda device, name=name: getattr(ours, name)(2, device=device)
+        for name in ("arange", "empty", "eye", "ones", "rand", "randn", "randperm", "zeros")
+    },
+    **{
+        name: lambda device, name=name: getattr(ours, name)(ours.ones(2), device=device)
+        for name in ("as_tensor", "empty_like", "ones_like", "rand_like", "randn_like", "tensor",
+                     "zeros_like")
+    },
+    "full": lambda device: ours.full((2,), 1.0, device=device),
+    "full_like": lambda device: ours.full_like(ours.ones(2), 3.0, device=device),
+    "linspace": lambda device: ours.linspace(0, 1, 3, device=device),
+    "randint": lambda device: ours.randint(0, 5, (2,), device=device),
+    "normal": lambda device: ours.normal(0.0, 1.0, (2,), device=device),
+    "Generator": ours.Generator,
+    "Generator(device=)": lambda device: ours.Generator(device=device),
+    "to": lambda device: ours.ones(2).to(device),
+    "to(device=)": lambda device: ours.ones(2).to(device=device),
+    "Linear.to": lambda device: ours.nn.Linear(1, 1).to(device).weight,
+    "GRU": lambda device: ours.nn.GRU(1, 1, device=device).weight_hh_l0,
+    "Linear": lambda device: ours.nn.Linear(1, 1, device=device).bias,
+    "LayerNorm": lambda device: ours.nn.LayerNorm(1, device=device).weight,
+    "RMSNorm": lambda device: ours.nn.RMSNorm(1, device=device).weight,
+    "Embedding": lambda device: ours.nn.Embedding(2, 1, device=device).weight,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_DEVICE)
+def test_every_way_to_write_a_device_is_taken_and_no_other(name: str) -> None:
+    make = WITH_DEVICE[name]
+    for device in ("cpu", "cpu:0", ours.device("cpu"), ours.device("cpu", 0)):
+        found = make(device).device
+        assert found == "cpu"
+        assert found.type == "cpu"
+    for wrong in ("cpu:1", "cuda:1", 1):
+        with pytest.raises(DeviceError, match='device must be "cpu" or "cuda"'):
+            make(wrong)
+    with pytest.raises((DeviceError, DtypeError), match="nowhere"):  # `to` takes dtypes too
+        make("nowhere")
 
 
 @pytest.mark.skipif(ours.cuda.is_available(), reason="there is a GPU")
@@ -749,6 +797,28 @@ def test_a_view_shows_results(torch: Any, function: Any) -> None:
             assert y.view(len(y), -1).shape[0] == len(y)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, x: t.cat([x, x]),
+        lambda t, x: t.cat([x, x], -1),
+        lambda t, x: t.cat(x.chunk(2, 2), 2),
+        lambda t, x: t.stack([x, x], 1),
+        lambda t, x: t.hstack([x, x]),
+        lambda t, x: t.vstack([x, x]),
+        lambda t, x: x.roll(1, 0),
+        lambda t, x: x.roll((1, 1), (1, 2)),
+    ],
+)
+def test_what_is_joined_lies_in_c_order(torch: Any, function: Any) -> None:
+    """As in Transformer-XL, whose scores have their dimensions in another order: cat, then view."""
+    for t in (ours, torch):
+        for x in (t.randn(2, 3, 4).transpose(0, 2), t.randn(2, 3, 4).permute(1, 2, 0)):
+            y = function(t, x.requires_grad_())
+            assert y.is_contiguous()
+            assert y.view(-1).equal(y.flatten())
+
+
 # Calls in which n makes a small integer, beside those of tinyattn in test_options_at_edges.py.
 SMALL = [
     "x.unfold(n(1), n(3), n(2))", "x.narrow(n(1), n(100), n(100))", "x.select(n(1), n(-100))",
@@ -880,6 +950,70 @@ def test_a_file_is_loaded_as_in_pytorch(tmp_path: Any) -> None:
     ours.save({"x": ours.arange(3)}, path)
     state = ours.load(path, map_location=ours.device("cpu"), weights_only=True)
     assert state["x"].tolist() == [0, 1, 2]
+
+
+def test_a_tensor_or_a_list_is_saved_too(tmp_path: Any) -> None:
+    """As in chapter 6.6 of d2l: torch.save(x, "x-file"). A dict comes back as it is."""
+    path, x = tmp_path / "x", ours.arange(3)
+    ours.save(x, path)
+    assert ours.load(path).tolist() == [0, 1, 2]
+    ours.save(obj=[x, {"y": x * 2}, 3.5], f=path)
+    first, second, number = ours.load(path)
+    assert (first.tolist(), second["y"].tolist(), number) == ([0, 1, 2], [0, 2, 4], 3.5)
+    for state in ({}, {"x": 1}, {"the state": x}, {"the state": 1, "x": 2}):
+        ours.save(state, path)
+        assert str(ours.load(path)) == str(state)
+    for wrong in (ours.nn.Linear(2, 2), [ours.nn.Linear(2, 2)], np.ones(2)):
+        with pytest.raises(TypeError, match=r"the state.* is a \w+; a checkpoint holds Tensors"):
+            ours.save(wrong, path)
+
+
+def test_an_open_file_is_a_place_for_a_state_too(tmp_path: Any) -> None:
+    """As programs copy a state in memory, or into an archive that they have opened."""
+    states = {"x": ours.ones(2, 3), "none": ours.zeros(0, 3), "step": 3}, ours.tensor(2), [1.5]
+    for state in states:
+        file = io.BytesIO()
+        file.write(b"before")
+        ours.save(state, file)
+        file.seek(6)
+        assert str(ours.load(file, weights_only=True)) == str(state)
+        with pytest.raises(CheckpointError, match=r"^the rest of the file .* its 0 bytes"):
+            ours.load(file)
+        for opened in (open, gzip.open):
+            with opened(tmp_path / "x", "wb") as file:
+                ours.save(obj=state, f=file)
+            with opened(tmp_path / "x", "rb") as file:
+                assert str(ours.load(f=file)) == str(state)
+
+
+def test_a_file_of_text_takes_no_state(tmp_path: Any) -> None:
+    with open(tmp_path / "x", "w+") as file:
+        for f in (io.StringIO(), file):
+            for call in (lambda f=f: ours.save({"x": 1}, f), lambda f=f: ours.load(f)):
+                with pytest.raises(TypeError, match="bytes"):
+                    call()
+    assert not (tmp_path / "x").read_bytes()
+
+
+def test_a_diagonal_is_filled_in_place(torch: Any) -> None:
+    """As a matrix of similarities hides each with itself, recorded or not."""
+    for t in (ours, torch):
+        x = t.ones(3, 2)
+        assert x.fill_diagonal_(5) is x
+        assert x.tolist() == [[5, 1], [1, 5], [1, 1]]
+        seen = t.ones(2, 2, dtype=t.bool)
+        row = seen[0]
+        seen.fill_diagonal_(False)
+        assert row.tolist() == [False, True]
+        w = t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        scores = w * 2
+        scores.fill_diagonal_(float("-inf"))
+        scores.softmax(-1)[0, 1].backward()
+        assert w.grad.tolist() == [[0, 0], [0, 0]]
+        (w * w).fill_diagonal_(0.0).sum().backward()
+        assert w.grad.tolist() == [[0, 4], [6, 0]]
+    with pytest.raises(ShapeError, match=r"2 dimensions is expected, got shape \(2, 2, 2\)"):
+        ours.ones(2, 2, 2).fill_diagonal_(1)
 
 
 def test_generators_of_threads_are_apart() -> None:

@@ -42,7 +42,11 @@ def one_kind(draw: Random, groups: int) -> tuple[str, Any]:
 def kind(draw: Random, groups: int) -> tuple[str, Any]:
     several = [one_kind(draw, groups) for _ in range(draw.randint(1, 3))]
     milestones = sorted(draw.sample(range(1, 35), len(several) - 1))
-    settings = {"max_lr": 0.5, "total_steps": 60, "three_phase": draw.random() < 0.5}
+    settings = {
+        "max_lr": draw.choice([0.5, 0.2]),
+        "total_steps": 60,
+        "three_phase": draw.random() < 0.5,
+    }
     return draw.choices(
         [
             one_kind(draw, groups),
@@ -68,8 +72,6 @@ def rates_of(optimizers: Any, schedulers: Any, one: Any, seed: int) -> list[Any]
     draw = Random(seed)
     groups = draw.randint(1, 3)
     kinds = [kind(draw, groups) for _ in range(draw.choice([1, 1, 2, 3]))]
-    # Two OneCycleLR would share what PyTorch keeps in the groups.
-    kinds = list({name: (name, settings) for name, settings in kinds}.values())
     rates = [draw.choice([1.0, 0.3, 0.01]) for _ in range(groups)]
     changes = draw.random() < 0.5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -200,6 +201,13 @@ def test_an_import_gives_the_methods() -> None:
     assert run.stdout == "cpu\n", run.stderr
 
 
+def test_the_version_is_that_of_a_pytorch() -> None:
+    """Programs take a branch by it: `padding = 1 if torch.__version__ >= "1.5.0" else 2`."""
+    assert torch_names.__version__ >= "1.5.0"
+    assert int(torch_names.__version__.split(".")[0]) == 2
+    assert torch_names.__version__ != ta.__version__
+
+
 def test_dir_lists_what_there_is() -> None:
     """An editor completes these; torch has the names of tinyattn and its own."""
     for space in (torch_names, torch_names.nn, torch_names.nn.functional, torch_names.optim):
@@ -221,6 +229,34 @@ def test_no_function_is_called_lambda() -> None:
         assert {n: pair for n, pair in names.items() if "<" in "".join(pair)} == {}
     with pytest.raises(TypeError, match=r"^isnan\(\)|isnan\(\) missing|isnan\(\) misses"):
         torch_names.isnan()
+
+
+# Second names of a function, which has the first one; and Python's names of operators.
+SECOND_NAMES = {
+    "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div", "true_divide": "div",
+    "empty": "zeros", "empty_like": "zeros_like", "eq": "__eq__", "ne": "__ne__", "greater": "gt",
+    "inference_mode": "no_grad", "swapaxes": "transpose", "nelement": "numel",
+    "tensor_class": "Tensor", "_LRScheduler": "LRScheduler",
+}  # fmt: skip
+
+
+def test_functions_and_classes_have_their_names() -> None:
+    """A repr shows that of a module, an error that of a function, and help() both."""
+    methods.give_methods()
+    spaces = [torch_names, nn, F, nn.init, torch_names.optim, torch_names.optim.lr_scheduler]
+    spaces += [torch_names.utils.data, nn.utils, ta.Tensor, ta.nn.Module]
+    walked = 0
+    for space in spaces:
+        for name in dir(space):
+            found = inspect.getattr_static(space, name, None) or getattr(space, name)
+            is_own = isinstance(found, type) and found.__module__.startswith("tinyattn")
+            if name.startswith("__") or not (inspect.isfunction(found) or is_own):
+                continue
+            if not isinstance(space, type) and name.startswith("_"):
+                continue
+            walked += 1
+            assert found.__name__ in (name, SECOND_NAMES.get(name)), (space, name)
+    assert walked > 500
 
 
 def says_differs(text: str | None) -> bool:

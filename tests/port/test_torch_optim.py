@@ -12,6 +12,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import optim as plain
+from tinyattn import torch_names
 from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.torch_names import optim
 from tinyattn.torch_names.optim import lr_scheduler
@@ -154,31 +155,84 @@ def test_one_cycle_has_its_steps_and_no_more(torch: Any) -> None:
             schedule.step()
 
 
-def test_a_second_one_cycle_ends_the_first(torch: Any) -> None:
-    """PyTorch keeps max_lr in the groups, so there the first would go on with that of the second.
-    One after another they are PyTorch's, and so are two of the same rates."""
-    for rates in ([0.5, 0.5], [0.5, 0.9]):
-        ours, theirs = both(torch, momentum=0.9)
-        made = torch.optim.lr_scheduler.OneCycleLR
-        pairs = []
-        for rate in rates:
-            mine = lr_scheduler.OneCycleLR(ours, rate, total_steps=9)
-            pairs.append((mine, made(theirs, rate, total_steps=9)))
-            for schedule in pairs[-1] * 4:
-                theirs.step()
-                schedule.step()
-            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
-        if rates[0] == rates[1]:
-            for schedule in pairs[0]:
-                schedule.step()
-            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-11)
-    first, (mine, _) = pairs[0][0], pairs[1]
-    state, before = first.state_dict(), values_of(ours, "lr")
-    with pytest.raises(ValueError, match="of several, step the last"):
-        first.step()
-    assert (first.state_dict(), values_of(ours, "lr")) == (state, before)
-    with pytest.raises(ValueError, match="of several, step the last"):
-        lr_scheduler.SequentialLR(ours, [first, mine], [3])
+def test_an_optimizer_takes_a_list_of_parameters(torch: Any) -> None:
+    """As a learner whose `parameters()` returns its nn.ParameterList; a Sequential is refused."""
+    for t in (torch_names, torch):
+        weights = t.nn.ParameterList([t.nn.Parameter(t.ones(2)), t.nn.Parameter(t.ones(1))])
+        optimizer = t.optim.SGD(weights, lr=0.5)
+        sum((w * w).sum() for w in weights).backward()
+        optimizer.step()
+        assert [w.tolist() for w in weights] == [[0.0, 0.0], [0.0]]
+    layers = torch_names.nn.Sequential(torch_names.nn.Linear(2, 2))
+    for wrong in (layers, [layers], layers[0], ta.ones(2)):
+        with pytest.raises(TypeError, match="an optimizer takes parameters, not the module"):
+            torch_names.optim.SGD(wrong, lr=0.5)
+
+
+def test_alpha_is_checked() -> None:
+    """A negative one gave NaN in every parameter, without a word."""
+    with pytest.raises(ValueError, match="alpha must be a number >= 0"):
+        torch_names.optim.RMSprop([ta.ones(2, requires_grad=True)], alpha=-0.5)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"max_lr": 0.9},
+        {"final_div_factor": 10.0},
+        {"base_momentum": 0.5, "max_momentum": 0.6},
+        {"max_lr": 0.9, "cycle_momentum": False},
+    ],
+)
+def test_several_one_cycles_share_the_limits_of_the_last(torch: Any, changed: dict) -> None:
+    """They are in the groups of the optimizer."""
+    ours, theirs = both(torch, momentum=0.9)
+    pairs = []
+    for settings in ({"max_lr": 0.5}, {"max_lr": 0.5} | changed):
+        mine = lr_scheduler.OneCycleLR(ours, total_steps=9, **settings)
+        right = torch.optim.lr_scheduler.OneCycleLR(theirs, total_steps=9, **settings)
+        pairs.append((mine, right))
+    theirs.step()
+    for i in (0, 0, 1, 0, 1, 1, 0, 1):
+        for schedule in pairs[i]:
+            schedule.step()
+        for name in ("lr", "momentum"):
+            found, wanted = values_of(ours, name), values_of(theirs, name)
+            assert found == pytest.approx(wanted, rel=1e-11)
+
+
+def test_a_state_from_before_one_cycle_has_not_its_limits() -> None:
+    """In PyTorch the next step ends in a KeyError."""
+    optimizer = optim.SGD([ta.ones(2, requires_grad=True)], lr=0.1, momentum=0.9)
+    state = optimizer.state_dict()
+    schedule = lr_scheduler.OneCycleLR(optimizer, 0.5, 9)
+    optimizer.load_state_dict(state)
+    with pytest.raises(ValueError, match="a state from before its OneCycleLR"):
+        schedule.step()
+
+
+@pytest.mark.parametrize("parts", [(0,), (1,), (0, 1)])
+def test_one_cycle_goes_on_with_a_state_of_the_optimizer_or_of_its_own(
+    torch: Any, parts: tuple[int, ...]
+) -> None:
+    """Of another max_lr: the state of the optimizer decides."""
+    makers = lr_scheduler.OneCycleLR, torch.optim.lr_scheduler.OneCycleLR
+    firsts = [(o, m(o, 1.0, 9)) for m, o in zip(makers, both(torch, momentum=0.9), strict=True)]
+    laters = [(o, m(o, 3.0, 9)) for m, o in zip(makers, both(torch, momentum=0.9), strict=True)]
+    for optimizer, schedule in firsts:
+        for _ in range(3):
+            optimizer.step()
+            schedule.step()
+    for first, later in zip(firsts, laters, strict=True):
+        for i in parts:
+            later[i].load_state_dict(first[i].state_dict())
+    for _ in range(4):
+        for optimizer, schedule in laters:
+            optimizer.step()
+            schedule.step()
+        found, wanted = (values_of(optimizer, "lr") for optimizer, _ in laters)
+        assert found == pytest.approx(wanted, rel=1e-11)
 
 
 def test_a_product_of_factors_has_no_parts_of_steps() -> None:
@@ -251,6 +305,67 @@ def test_a_plateau_refuses_what_does_not_fit() -> None:
         with pytest.raises((TypeError, ValueError), match="float"):
             schedule.step(metrics)
     assert schedule.last_epoch == 0
+
+
+def test_a_loaded_state_has_the_first_rate_that_it_was_saved_with(torch: Any) -> None:
+    """As programs that look for a rate do: they try growing ones, then load the state from before.
+
+    That state has no first rate, so the next schedule begins with the rate of now.
+    """
+    rates = []
+    for optimizer, space in zip(both(torch), (lr_scheduler, torch.optim.lr_scheduler), strict=True):
+        saved = copy.deepcopy(optimizer.state_dict())
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-7
+        trial = space.ExponentialLR(optimizer, 2.0)
+        optimizer.step()
+        trial.step()
+        later = copy.deepcopy(optimizer.state_dict())
+        optimizer.load_state_dict(saved)
+        assert not any("initial_lr" in group for group in optimizer.param_groups)
+        schedules = (
+            space.LambdaLR(optimizer, lambda n: 0.5**n),
+            space.CosineAnnealingLR(optimizer, 3),
+        )
+        rates.append([values_of(optimizer, "lr")])
+        for n in range(10):
+            optimizer.step()
+            schedules[n > 2].step()
+            rates[-1].append(values_of(optimizer, "lr"))
+        optimizer.load_state_dict(later)
+        rates[-1].append(values_of(optimizer, "initial_lr"))
+    assert np.allclose(*rates, rtol=1e-12, atol=1e-15)
+    assert rates[0][0] == [0.1, 0.3]
+
+
+def test_a_loaded_state_of_a_programs_optimizer_forgets_what_it_has_not(torch: Any) -> None:
+    """A program begins anew from the state before the first step: no velocity is left."""
+    ends = []
+    for space in (torch_names, torch):
+
+        class Heavy(space.optim.Optimizer):  # type: ignore[misc, name-defined]
+            def __init__(self, params: Any) -> None:
+                super().__init__(params, {"lr": 0.1})
+
+            def step(self) -> None:  # type: ignore[override]
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        state = self.state[p]
+                        state["velocity"] = 0.9 * state.get("velocity", 0.0) + p.grad
+                        p.data.add_(state["velocity"], alpha=-group["lr"])
+
+        w = space.ones(2, dtype=space.float64, requires_grad=True)
+        heavy = Heavy([w])
+        first = copy.deepcopy(heavy.state_dict())
+        for n in range(4):
+            heavy.zero_grad()
+            (w * w).sum().backward()
+            heavy.step()
+            if n == 1:
+                heavy.load_state_dict(first)
+                assert len(heavy.state) == 0
+        ends.append(w.tolist())
+    assert ends[0] == pytest.approx(ends[1], rel=1e-12)
 
 
 def test_a_second_schedule_begins_with_the_first_rate(torch: Any) -> None:
@@ -382,6 +497,7 @@ def another() -> Any:
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 0), ValueError, "T_max must be a number >= 1"),
         (lambda o: lr_scheduler.OneCycleLR(o, 1, 9, anneal_strategy="log", cycle_momentum=False),
          ValueError, 'anneal_strategy .* "cos" or "linear", got .log.'),
+        (lambda o: lr_scheduler.OneCycleLR(o, 1, 9, total_step=9), TypeError, "'total_step'"),
         (lambda o: lr_scheduler.OneCycleLR(without_momentum(), 1, 9),
          ValueError, "cycle_momentum needs an optimizer with a momentum or betas"),
         (lambda o: steps(lr_scheduler.OneCycleLR(o, 1, 2, cycle_momentum=False), 3),
@@ -411,6 +527,19 @@ def test_what_does_not_fit_is_refused(make: Any, error: Any, message: str) -> No
     optimizer = optim.SGD(groups, lr=0.1)
     with pytest.raises(error, match=message):
         make(optimizer)
+
+
+def test_a_schedule_that_is_refused_leaves_the_groups_as_they_were() -> None:
+    optimizer = another()
+    before = dict(optimizer.param_groups[0])
+    for make in (
+        lambda: lr_scheduler.LinearLR(optimizer, 0.5, total_iters=0),
+        lambda: lr_scheduler.ConstantLR(optimizer, 1.5),
+        lambda: StepLR(optimizer, 0),
+    ):
+        with pytest.raises(ValueError, match=r"total_iters|factor|step_size"):
+            make()
+        assert optimizer.param_groups[0] == before
 
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
@@ -809,3 +938,57 @@ def test_settings_of_a_program_mean_what_it_says(torch: Any) -> None:
         optimizer.add_param_group({"params": [space.ones(1, requires_grad=True)], "lr": "slow"})
         found = [{name: group[name] for name in settings} for group in optimizer.param_groups]
         assert found == [settings, {**settings, "lr": "slow"}]
+
+
+@pytest.mark.parametrize("kind", ["ChainedScheduler", "SequentialLR"])
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_state_of_several_that_is_refused_changes_none_of_them(kind: str, wrong: int) -> None:
+    """Whichever of them it does not fit."""
+
+    def made() -> tuple[Any, list[Any]]:
+        optimizer = optim.SGD([ta.zeros(2, requires_grad=True)], lr=1.0)
+        parts = [StepLR(optimizer, 2), lr_scheduler.ExponentialLR(optimizer, 0.9),
+                 lr_scheduler.LinearLR(optimizer)]  # fmt: skip
+        if kind == "ChainedScheduler":
+            return lr_scheduler.ChainedScheduler(parts), parts
+        return lr_scheduler.SequentialLR(optimizer, parts, [2, 4]), parts
+
+    saved, _ = made()
+    for _ in range(3):
+        saved.step()
+    right, (fresh, parts) = saved.state_dict(), made()
+    before = copy.deepcopy(fresh.state_dict())
+    states = list(right["_schedulers"])
+    states[wrong] = {"last_epoch": 7}
+    with pytest.raises(CheckpointError, match="last_epoch"):
+        fresh.load_state_dict(right | {"_schedulers": states})
+    assert fresh.state_dict() == before
+    with pytest.raises((CheckpointError, ValueError)):
+        fresh.load_state_dict(right | {"_schedulers": states[:2]})
+    assert fresh.state_dict() == before
+    fresh.load_state_dict(right)
+    assert fresh.state_dict() == right
+    assert [part.last_epoch for part in parts] == [part["last_epoch"] for part in
+                                                   right["_schedulers"]]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+def test_the_last_rates_are_those_of_the_schedules_own_step(
+    torch: Any, name: str, settings: dict[str, Any]
+) -> None:
+    """Not those that somebody has set since."""
+    last = []
+    for optimizer, space in zip(
+        both(torch, momentum=0.9), (lr_scheduler, torch.optim.lr_scheduler), strict=True
+    ):
+        schedule = getattr(space, name)(optimizer, **settings)
+        last.append([])
+        for _ in range(3):
+            optimizer.step()
+            schedule.step()
+            before = [float(rate) for rate in schedule.get_last_lr()]
+            for group in optimizer.param_groups:
+                group["lr"] *= 3
+            assert [float(rate) for rate in schedule.get_last_lr()] == before
+            last[-1].append(before)
+    np.testing.assert_allclose(*last, rtol=1e-12)

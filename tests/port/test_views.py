@@ -81,6 +81,38 @@ def test_a_graph_keeps_what_a_detached_copy_had(torch: Any) -> None:
     assert product.tolist() == [2, 4]
 
 
+def test_a_leaf_of_a_detached_copy_can_be_changed_and_stays_one(torch: Any) -> None:
+    """As an attack moves x.clone().detach().requires_grad_(): once it could not be changed."""
+    for t in (torch_names, torch):
+        w = t.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        x = w.clone().detach().requires_grad_()
+        (x * x).sum().backward()
+        x.data += 0.5 * x.grad
+        x.data.clamp_(max=5.0)
+        with t.no_grad():
+            x[0] = 7
+            x -= 1
+        x.grad.zero_()
+        (x * x).sum().backward()
+        assert (x.is_leaf, x.requires_grad) == (True, True)
+        assert (x.tolist(), x.grad.tolist()) == ([6, 3, 4], [12, 6, 8])
+        assert w.grad is None
+
+
+def test_a_leaf_that_shows_a_changed_result_stays_one(torch: Any) -> None:
+    """y += 1 gives x the values of y; once x no longer required gradients, and lost its own."""
+    for t in (torch_names, torch):
+        y = t.tensor([1.0, 2.0], requires_grad=True) * 2
+        x = y.detach().requires_grad_()
+        (3 * x).sum().backward()
+        y += 1
+        y[0] = 9.0
+        assert x.is_leaf
+        assert x.requires_grad
+        (x * x).sum().backward()
+        assert (x.tolist(), x.grad.tolist()) == ([9, 5], [21, 13])
+
+
 @pytest.mark.parametrize("part", [lambda w: w.data, lambda w: w.detach()[1:], lambda w: w.data.T])
 def test_a_recorded_change_of_data_reaches_the_memory(torch: Any, part: Any) -> None:
     """As LoRA merges: w.data += B @ A, where B and A are trained. The data has the graph."""

@@ -154,6 +154,13 @@ for columns in DataLoader((x, [0, 1]), 2, shuffle=True):
     reveal_type(columns)  # tuple[Tensor, ...]
 for text in DataLoader(["a", "b"], batch_size=2, collate_fn=lambda texts: "".join(texts)):
     reveal_type(text)  # str
+
+
+def joined(texts: list[str]) -> str:
+    return "".join(texts)
+
+
+reveal_type(DataLoader(["a", "b"], 2, collate_fn=joined))  # DataLoader[str]
 for batch in DataLoader([(x, 1)], 1, True, drop_last=True):
     reveal_type(batch)  # Any
 reveal_type(ta.batches.DataLoader([(x, 1)], 1))  # DataLoader[Any]

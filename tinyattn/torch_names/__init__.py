@@ -28,6 +28,8 @@ from .methods import give_methods
 if TYPE_CHECKING:  # an editor finds the function of a name
     from .functions import *  # noqa: F403
 
+# The PyTorch that the names were compared with: programs ask whether it is at least "1.5.0".
+__version__ = "2.13.0"
 dtype, Size, newaxis, accelerator = _np.dtype, tuple, None, cuda
 # How memory is laid out; only memory_format= takes them, and it changes nothing.
 preserve_format = contiguous_format = channels_last = None

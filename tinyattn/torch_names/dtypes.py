@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import hints
-from ..base.checks import rectangular
+from ..base.checks import one_each, rectangular
 from ..tensors.create import zeros
 from ..tensors.tensor import Tensor as Base
 
@@ -33,7 +33,7 @@ class OfDtype(type):
         if all(isinstance(size, int) for size in data):
             return zeros(data or (0,), dtype=kind, device=device)
         (values,) = data
-        return Base(rectangular(values, cls.__name__), device=device).to(kind)
+        return Base(rectangular(one_each(values), cls.__name__), device=device).to(kind)
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Base) and (cls.kind is None or cls.kind is value.dtype)

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..kernels.range_checks import require_range
 from ..ops.arguments import any_tensor
 from ..ops.indexing import check_places, row_of, shape_at
 from ..tensors.tensor import Tensor
+from ..training.checkpoint import pieces_of, state_in
 from .devices import MAKERS, adapted
 from .marks import both, changing, function, rows, with_name
 
@@ -298,9 +300,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
         value = row_of(src)[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
     check_places("scatter", index._data, x.shape, dim)
     if isinstance(value, Tensor) and value.ndim and value.shape != index.shape:
-        raise ShapeError(
-            f"scatter takes a source no smaller than the index {index.shape}, got {src.shape}"
-        )
+        raise ShapeError(f"scatter takes a source of at least {index.shape}, got {src.shape}")
     # The index of every element that `gather` takes: its own, but `index` along `dim`.
     places = list(namespace(index._data).ogrid[tuple(map(slice, index.shape))])
     places[dim] = index._data
@@ -399,12 +399,38 @@ finfo = function(np.finfo, "np.finfo(x.dtype)")
 iinfo = function(np.iinfo, "np.iinfo(x.dtype)")
 inference_mode = function(ta.no_grad, "ta.no_grad()")
 get_default_dtype = function(lambda: np.dtype(np.float32))
-load = function(lambda f, map_location=None, weights_only=True: ta.load(f))
+WHOLE = "the state"  # the key in a file of what is no dict
+
+
+@function
+def save(obj, f):
+    """`ta.save`, which takes a dict; here one Tensor or a list too. A tuple becomes a list.
+
+    f: the name of a file, or an open binary file such as an `io.BytesIO`.
+
+    Differs from PyTorch: no pickle, so nothing in a file is executed.
+    """
+    state = obj if isinstance(obj, dict) and obj.keys() != {WHOLE} else {WHOLE: obj}
+    if hasattr(f, "write"):
+        f.write(b"".join(pieces_of(state)))
+    else:
+        ta.save(state, f)
+
+
+@function
+def load(f, map_location=None, weights_only=True):
+    """What `save` wrote to f, which is a name or an open binary file. This is read to its end."""
+    is_file = hasattr(f, "read")
+    state = state_in(BytesIO(f.read()), "the rest of the file") if is_file else ta.load(f)
+    return state[WHOLE] if state.keys() == {WHOLE} else state
 
 
 @function
 def set_default_dtype(d):
-    """Take float32, which is the default; every other dtype is a DtypeError."""
+    """Take float32, which is the default.
+
+    Differs from PyTorch: every other dtype is a DtypeError, so write dtype= or model.double()
+    """
     if np.dtype(d) != np.float32:
         raise DtypeError(f"the default dtype is float32 and stays so, got {d}: write dtype=")
 

@@ -19,7 +19,7 @@ from ..tensors.operators import changed
 from ..tensors.tensor import Tensor
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
-from .functions import CHANGING, METHODS, along, bernoulli, movedim
+from .functions import CHANGING, METHODS, along, bernoulli, movedim, of_dims
 from .marks import NAMES, method, under_their_names, with_name
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
@@ -74,6 +74,10 @@ class OfTensors:
     view_as = method(lambda self, other: self.view(other.shape), "x.reshape(y.shape)")
     where = method(lambda self, condition, other: ta.where(condition, self, other))
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
+    fill_diagonal_ = in_place(
+        lambda x, fill_value: of_dims(2, x).masked_fill(ta.eye(*x.shape).to(x).bool(), fill_value),
+        "x.diagonal()[...] = value",
+    )
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
     normal_ = in_place(
@@ -101,10 +105,9 @@ class OfTensors:
 
     def detach_(self: Any) -> Tensor:
         """In tinyattn: write x = x.detach()"""
-        if self.is_leaf:
-            return self.requires_grad_(False)
-        self._node = None
-        return self
+        if not self.is_leaf:
+            self._node = None
+        return self.requires_grad_(False)
 
     def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
         """The windows of `size` along a dimension, which come last: x.unfold(0, 3, 1)[i] has the
@@ -185,6 +188,7 @@ class OfModules:
     _parameters = property(lambda self: Parts(self, Parameter))
     to = adapted_to(Module.to)
     cuda = method(lambda self, device=None: self.to("cuda"))
+    load_state_dict = under_their_names(Module.load_state_dict, name="load_state_dict")
 
     def add_module(self: Any, name: str, module: Module) -> None:
         """In tinyattn: write setattr(module, name, child)"""

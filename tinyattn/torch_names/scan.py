@@ -67,10 +67,10 @@ DELETE = {
     "torch.distributed": "delete it, or write tinyattn.training.distributed",
     "torch.dtype.is_floating_point": "write x.is_floating_point()",
     "torch.nn.modules": "import it from torch.nn",
-    "torch.nn.parallel": "write the module itself, or "
-    "tinyattn.training.distributed.DistributedDataParallel",
+    "torch.nn.parallel": "write the module itself, or that of tinyattn.training.distributed",
     "torch.profiler": "delete it; python -m cProfile shows where the time goes",
     "torch.utils.checkpoint": "call the function itself: its results are kept all the same",
+    "torch.utils.data.distributed": "write Subset(dataset, range(rank, len(dataset), ranks))",
     "torch.utils.tensorboard": "delete it, and print the numbers",
 }
 # The differences that a program which runs with PyTorch can meet: with how many first arguments a
@@ -78,20 +78,22 @@ DELETE = {
 # may be left out, or a number that its dtype cannot hold is an error.
 MET: dict[str, tuple[int, tuple[str, ...]]] = {
     "torch.distributed.all_reduce": (-1, ()),
+    "torch.from_numpy": (-1, ()),
     "torch.nn.functional.cross_entropy": (3, ()),
     "torch.nn.functional.kl_div": (2, ()),
-    "torch.nn.functional.leaky_relu": (2, ("inplace",)),
     "torch.nn.functional.nll_loss": (3, ()),
     "torch.nn.functional.normalize": (1, ("p",)),
     "torch.nn.functional.pad": (2, ("mode",)),
     "torch.norm": (1, ("p",)),
     "torch.save": (-1, ()),
+    "torch.set_default_dtype": (-1, ()),
     "x.norm": (0, ("p",)),
     "x.numpy": (-1, ()),
 }
-# Arguments of classes that are taken with one value alone.
+# Arguments that are taken with one value alone: of classes, and of pooling.
 ONE_VALUE: dict[str | None, Any] = {"max_norm": None, "padding_mode": "zeros"}
 ONE_VALUE |= dict.fromkeys([*REFUSED, "scale_grad_by_freq", "add_bias_kv", "add_zero_attn"], False)
+POOLING = {"ceil_mode": False, "return_indices": False, "count_include_pad": True}
 DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
 # From a last part, as in x.shape.numel() and x.dtype.is_floating_point, to the class in DELETE.
 CLASS_OF = {"shape": "Size", "size": "Size", "Size": "Size", "dtype": "dtype"}
@@ -125,7 +127,7 @@ def instead(name: str) -> str:
 
 def reason(error: Exception) -> str:
     """What to write, from the text of an error."""
-    return str(error).partition(": ")[2] or "it is not here"
+    return str(error).partition(": ")[2] or "it is not here: write it with functions that are"
 
 
 def difference(found: Any) -> str:
@@ -160,8 +162,9 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
         # An op has **numpy_names for editors, and takes no other name than those in `others`.
         parameters = inspect.signature(function).parameters
         given = named | dict(zip(parameters, () if hidden else call.args, strict=False))
-        for name, value in given.items() if isinstance(function, type) else ():
-            only = ONE_VALUE.get(name, value)
+        single = POOLING | (ONE_VALUE if isinstance(function, type) else {})
+        for name, value in given.items():
+            only = single.get(name, value)
             if only is not value and isinstance(value, ast.Constant) and value.value != only:
                 return f"{name} is {only!r} here: {REFUSED.get(name, 'no other value is taken')}"
         signature = inspect.Signature([p for n, p in parameters.items() if n != "numpy_names"])
@@ -199,7 +202,7 @@ class Scan(ast.NodeVisitor):
         self.hidden: list[set[str]] = []  # for each function around a place, its own variables
         nodes = list(ast.walk(tree := ast.parse(program)))
         # Methods and modules of the program itself have the names that it gives them.
-        self.defined = {getattr(node, "name", "") for node in nodes}
+        self.defined = {getattr(n, "name", "") for n in nodes if not isinstance(n, ast.alias)}
         self.defined |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_stored(n)}
         self.parameters = {name for node in nodes for name in loop_variables(node)}
         for node in nodes:

@@ -54,12 +54,11 @@ class MultiheadAttention(Module):
     def __init__(self, given: Any) -> None:
         if given.add_bias_kv or given.add_zero_attn:
             raise ValueError(
-                "add_bias_kv and add_zero_attn are not there: join one more row to key and value"
+                "add_bias_kv and add_zero_attn are not there: add a row to key and value"
             )
-        size = check_size("embed_dim", given.embed_dim)
-        heads = check_size("num_heads", given.num_heads)
+        self.embed_dim = size = check_size("embed_dim", given.embed_dim)
+        self.num_heads = heads = check_size("num_heads", given.num_heads)
         check_heads(size, heads)
-        self.embed_dim, self.num_heads = size, heads
         self.head_dim, self.dropout = size // heads, checked_probability(given.dropout)
         self.batch_first = given.batch_first
         sizes = size, given.kdim or size, given.vdim or size

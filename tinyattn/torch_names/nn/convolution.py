@@ -24,18 +24,8 @@ MaxPool1d = module_of("MaxPool1d", windows.max_pool1d)
 MaxPool2d = module_of("MaxPool2d", windows.max_pool2d)
 
 
-class Conv1d(Module):
-    """`conv1d` of F with a learned weight (out, in / groups, K) and bias (out,).
-
-    They start as in PyTorch, uniform between -1/sqrt(n) and 1/sqrt(n), of n numbers in a window.
-    Raises ValueError for another padding_mode than "zeros".
-
-    In tinyattn: write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none
-
-        >>> import tinyattn.torch_names.nn as nn
-        >>> nn.Conv1d(4, 8, kernel_size=3, padding=1)(ta.zeros(2, 4, 10)).shape
-        (2, 8, 10)
-    """
+class Convolution(Module):
+    """What Conv1d and Conv2d share. Neither is the other, because programs ask which one it is."""
 
     function, dims = staticmethod(windows.conv1d), 1
     options = ("stride", "padding", "dilation", "groups")
@@ -49,9 +39,9 @@ class Conv1d(Module):
         for name in ("in_channels", "out_channels", "groups"):
             check_size(name, getattr(given, name))
         for name in ("stride", "dilation"):
-            windows.sizes_of(name, getattr(given, name), self.dims)
+            setattr(given, name, windows.sizes_of(name, getattr(given, name), self.dims))
         if given.padding not in ("same", "valid"):
-            windows.sizes_of("padding", given.padding, self.dims, 0)
+            given.padding = windows.sizes_of("padding", given.padding, self.dims, 0)
         is_divided = given.in_channels % given.groups == given.out_channels % given.groups == 0
         if given.padding_mode != "zeros" or not is_divided:
             raise ValueError(
@@ -69,17 +59,33 @@ class Conv1d(Module):
     def reset_parameters(self) -> None:
         init.linear_default_(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         options = {name: getattr(self, name) for name in self.options}
-        return type(self).function(x, self.weight, self.bias, **options)
+        return type(self).function(input, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:
         out, inputs, *_ = self.weight.shape
         sizes = inputs * self.groups, out, f"kernel_size={self.kernel_size}"
-        return with_options(self, *sizes, stride=1, padding=0, dilation=1, groups=1, bias=True)
+        ones, none = (1,) * self.dims, (0,) * self.dims
+        options = {"stride": ones, "padding": none, "dilation": ones, "groups": 1, "bias": True}
+        return with_options(self, *sizes, **options)
 
 
-class Conv2d(Conv1d):
+class Conv1d(Convolution):
+    """`conv1d` of F with a learned weight (out, in / groups, K) and bias (out,).
+
+    They start as in PyTorch, uniform between -1/sqrt(n) and 1/sqrt(n), of n numbers in a window.
+    Raises ValueError for another padding_mode than "zeros".
+
+    In tinyattn: write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> nn.Conv1d(4, 8, kernel_size=3, padding=1)(ta.zeros(2, 4, 10)).shape
+        (2, 8, 10)
+    """
+
+
+class Conv2d(Convolution):
     """`conv2d` of F with a learned weight (out, in / groups, K, K) and bias; see Conv1d.
 
     In tinyattn: write an nn.Linear over patches, as examples/train_digits.py does
@@ -88,13 +94,8 @@ class Conv2d(Conv1d):
     function, dims = staticmethod(windows.conv2d), 2
 
 
-class BatchNorm1d(Module):
-    """`batch_norm` of F for x (B, C) or (B, C, L), with running means and variances as buffers.
-
-    momentum: None for the mean of all batches so far.
-
-    In tinyattn: write nn.LayerNorm, which attention models use
-    """
+class BatchNorm(Module):
+    """What BatchNorm1d and BatchNorm2d share. Neither is the other, as with convolutions."""
 
     dims: tuple[int, ...] = (2, 3)  # of x
     running_mean: Any
@@ -113,25 +114,34 @@ class BatchNorm1d(Module):
         self.register_buffer("running_var", ones(n) if self.track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0) if self.track_running_stats else None)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if float_tensor(x, "x").ndim not in self.dims or x.shape[1] != self.num_features:
+    def forward(self, input: Tensor) -> Tensor:
+        if float_tensor(input, "x").ndim not in self.dims or input.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
-                f"{self.num_features} channels in the second, got {x.shape}"
+                f"{self.num_features} channels in the second, got {input.shape}"
             )
         momentum, is_tracked = self.momentum, self.num_batches_tracked is not None
         if self.training and is_tracked:
             self.num_batches_tracked += 1
             momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
         running, training = (self.running_mean, self.running_var), self.training or not is_tracked
-        return batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
+        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:
         options = {"momentum": 0.1, "affine": True, "track_running_stats": True}
         return with_options(self, self.num_features, eps=1e-5, **options)
 
 
-class BatchNorm2d(BatchNorm1d):
+class BatchNorm1d(BatchNorm):
+    """`batch_norm` of F for x (B, C) or (B, C, L), with running means and variances as buffers.
+
+    momentum: None for the mean of all batches so far.
+
+    In tinyattn: write nn.LayerNorm, which attention models use
+    """
+
+
+class BatchNorm2d(BatchNorm):
     """`batch_norm` of F for x (B, C, H, W); see BatchNorm1d."""
 
     dims = (4,)

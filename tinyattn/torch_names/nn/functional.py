@@ -11,33 +11,37 @@ from ...ops.arithmetic import where
 from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
-from ..functions import require_probabilities
+from ..functions import require_probabilities, unflatten
 from ..marks import under_their_names
+from ..methods import in_place
 from . import windows
 from .windows import *  # noqa: F403
 
 
+def applied(function: Any, input: Tensor, inplace: bool) -> Tensor:
+    """function(input); with `inplace` it is the input itself, which then has these values."""
+    return in_place(function)(input) if inplace else function(input)
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
-    """max(x, 0) of each element; `inplace` as in `leaky_relu`."""
-    return _functional.relu(input)
+    """max(x, 0) of each element."""
+    return applied(_functional.relu, input, inplace)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
-    """x sigmoid(x) of each element; `inplace` as in `leaky_relu`."""
-    return _functional.silu(input)
+    """x sigmoid(x) of each element."""
+    return applied(_functional.silu, input, inplace)
 
 
 def dropout(  # type: ignore[no-redef]
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """`tinyattn.functional.dropout`; `inplace` as in `leaky_relu`."""
-    return _functional.dropout(input, p, training)
+    """`tinyattn.functional.dropout`, or its values in x itself."""
+    return applied(lambda x: _functional.dropout(x, p, training), input, inplace and training)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope x.
-
-    Differs from PyTorch: with `inplace` too the result is a new tensor, and x stays as it is.
 
     In tinyattn: write ta.where(x > 0, x, slope * x)
 
@@ -45,15 +49,15 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     >>> F.leaky_relu(ta.tensor([-2.0, 3.0]), 0.5)
     tensor([-1.,  3.])
     """
-    return where(input > 0, input, negative_slope * input)
+    return applied(lambda x: where(x > 0, x, negative_slope * x), input, inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `leaky_relu`.
+    """x where x > 0, else alpha (exp(x) - 1).
 
     In tinyattn: write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())
     """
-    return where(input > 0, input, alpha * input.clamp(max=0).expm1())
+    return applied(lambda x: where(x > 0, x, alpha * x.clamp(max=0).expm1()), input, inplace)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -66,7 +70,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a sigmoid(b), where a and b are the two halves of the input along `dim`."""
-    a, b = input.chunk(2, dim)
+    a, b = unflatten(input, dim, (2, -1)).unbind(dim if dim >= 0 else dim - 1)
     return a * b.sigmoid()
 
 
@@ -92,8 +96,7 @@ def smooth_l1_loss(
     # No `where`, because the square of an infinite error would have the gradient 0 * inf; and no
     # `abs`, because at 0 it would lose the derivative of second order.
     near = error.clamp(-beta, beta)
-    losses = near * (error - near / 2) / beta if beta else error.abs()
-    return reduced(losses, reduction)
+    return reduced(near * (error - near / 2) / beta if beta else error.abs(), reduction)
 
 
 def binary_cross_entropy(
@@ -122,10 +125,8 @@ def binary_cross_entropy_with_logits(  # type: ignore[no-redef]
 ) -> Tensor:
     """-pos_weight target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), times `weight`."""
     check_same_shape("binary_cross_entropy_with_logits", input, target)
-    of_ones = target * _functional.softplus(-input)
-    of_ones = of_ones if pos_weight is None else of_ones * pos_weight
-    losses = of_ones + (1 - target) * _functional.softplus(input)
-    return weighted(losses, weight, reduction)
+    of_ones = weighted(target * _functional.softplus(-input), pos_weight, "none")
+    return weighted(of_ones + (1 - target) * _functional.softplus(input), weight, reduction)
 
 
 def weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:

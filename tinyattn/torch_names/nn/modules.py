@@ -115,16 +115,20 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
 
 
 class Dropout(_nn.Dropout):
-    """`tinyattn.nn.Dropout`; with `inplace` too the result is a new tensor."""
+    """`tinyattn.nn.Dropout`; with `inplace` its input gets the values."""
 
     @takes("p=0.5, inplace=False")
     def __init__(self, given: Any) -> None:
         _nn.Dropout.__init__(self, given.p)
+        self.inplace = given.inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(input, self.p, self.training, self.inplace)  # type: ignore[call-arg]
 
 
 class Embedding(_nn.Embedding):
@@ -155,7 +159,7 @@ class Embedding(_nn.Embedding):
         return made.requires_grad_(not freeze)
 
 
-class ParameterList(_nn.ModuleList[Any]):
+class ParameterList(_nn.containers.Modules[Any]):
     """Parameters that `parameters()` and the rest find, in a list. Of a Tensor it makes one.
 
     In tinyattn: write setattr(module, f"w{i}", nn.Parameter(data)) for each, and getattr

@@ -18,6 +18,7 @@ class UninitializedParameter(Parameter):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        raise ValueError(
-            "a lazy layer has no weight before its first call: call the model on a batch first"
-        )
+        raise ValueError("a lazy layer has no weight yet: call the model on a batch first")
+
+    def __repr__(self) -> str:
+        return "<UninitializedParameter>"

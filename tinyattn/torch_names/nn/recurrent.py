@@ -103,10 +103,10 @@ class Recurrent(Gated):
 
     __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
-        self.check_input(x, (2, 3))
-        swapped = self.batch_first and x.ndim == 3
-        x = x.transpose(0, 1) if swapped else x  # (L, B, D), or (L, D)
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
+        self.check_input(input, (2, 3))
+        swapped = self.batch_first and input.ndim == 3
+        x = input.transpose(0, 1) if swapped else input  # (L, B, D), or (L, D)
         if not len(x):
             raise ShapeError(f"{type(self).__name__} takes one position or more, got none")
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
@@ -152,10 +152,10 @@ class Cell(Gated):
     def extra_repr(self) -> str:
         return with_options(self, self.input_size, self.hidden_size, bias=True)
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        self.check_input(x, (1, 2))
-        first = self.first_states(hx, (*x.shape[:-1], self.hidden_size), x)
-        return self.in_form_of_pytorch(self.states(x[None], first, "")[0])
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        self.check_input(input, (1, 2))
+        first = self.first_states(hx, (*input.shape[:-1], self.hidden_size), input)
+        return self.in_form_of_pytorch(self.states(input[None], first, "")[0])
 
 
 # What each kind of cell computes at a position, on arrays or on Tensors: the parts of the next
@@ -168,8 +168,8 @@ def rnn(x: Any, h: Any, state: Any, function: Any) -> tuple[Any, ...]:
     return (new,), new
 
 
-def rnn_backward(grad: Any, h: Any, state: Any, new: Any, derivative: Any) -> tuple[Any, ...]:
-    dx = derivative(grad[0], new)
+def rnn_backward(grad: Any, h: Any, state: Any, new: Any, function: Any) -> tuple[Any, ...]:
+    dx = function.spec.rules[0][0](grad[0], new)  # the function's own rule, which asks for out
     return dx, dx, ()
 
 
@@ -210,17 +210,9 @@ def lstm_backward(
     return dx, dx, (0.0, dc * f)
 
 
-def tanh_backward(grad: Any, out: Any) -> Any:
-    return grad * (1 - out * out)
-
-
-def relu_backward(grad: Any, out: Any) -> Any:
-    return ops.where(out <= 0, 0.0, grad)  # that of a NaN passes, as in PyTorch
-
-
 CELLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "RNN": (partial(rnn, function=ops.tanh), partial(rnn_backward, derivative=tanh_backward)),
-    "RNN_RELU": (partial(rnn, function=ops.relu), partial(rnn_backward, derivative=relu_backward)),
+    "RNN": (partial(rnn, function=ops.tanh), partial(rnn_backward, function=ops.tanh)),
+    "RNN_RELU": (partial(rnn, function=ops.relu), partial(rnn_backward, function=ops.relu)),
     "GRU": (gru, gru_backward),
     "LSTM": (lstm, lstm_backward),
 }

@@ -142,10 +142,10 @@ class TransformerDecoder(Module):
         self.layers: ModuleList[Any] = ModuleList(copied(decoder_layer) for _ in copies)
         self.num_layers, self.norm = num_layers, norm
 
-    def forward(self, x: Tensor, *inputs: Any, **masks: Any) -> Tensor:
+    def forward(self, tgt: Tensor, *inputs: Any, **masks: Any) -> Tensor:
         for layer in self.layers:
-            x = layer(x, *inputs, **masks)
-        return x if self.norm is None else self.norm(x)
+            tgt = layer(tgt, *inputs, **masks)
+        return tgt if self.norm is None else self.norm(tgt)
 
 
 class TransformerEncoder(TransformerDecoder):

@@ -116,19 +116,25 @@ def seen(x, size, stride, padding, dilation, value):
     return windows(around, sizes, steps, sizes_of("dilation", dilation, dims)).flatten(2 + dims)
 
 
-def max_pool(input, kernel_size, stride=None, padding=0, dilation=1):
+def max_pool(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
+):
     """The largest element of each window; windows lie side by side without a stride.
 
-    There is no ceil_mode, and no return_indices.
+    Raises ValueError for ceil_mode and return_indices.
     """
+    if ceil_mode or return_indices:
+        raise ValueError("max pooling takes ceil_mode=False and return_indices=False")
     return seen(input, kernel_size, stride, padding, dilation, -math.inf).max(-1).values
 
 
-def avg_pool(input, kernel_size, stride=None, padding=0):
+def avg_pool(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The mean of each window; zeros around the input count.
 
-    There is no ceil_mode, and no count_include_pad.
+    Raises ValueError for ceil_mode, and for count_include_pad=False with padding.
     """
+    if ceil_mode or (np.any(padding) and not count_include_pad):
+        raise ValueError("average pooling takes ceil_mode=False and count_include_pad=True")
     return seen(input, kernel_size, stride, padding, 1, 0.0).mean(-1)
 
 

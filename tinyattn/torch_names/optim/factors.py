@@ -86,10 +86,10 @@ class LRScheduler(Schedule):
     def step_count(self) -> int:  # type: ignore[override]
         return self.last_epoch + 1
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state. The rates are in the state of the optimizer."""
-        self.check_names(state)
-        vars(self).update(state)
+        self.check_names(state_dict)
+        vars(self).update(state_dict)
 
 
 class LambdaLR(LRScheduler):

@@ -88,8 +88,8 @@ class OneCycleLR(LRScheduler):
     three_phase it first goes down to where it began, in as many steps as up. With cycle_momentum
     the momentum, or the first of the betas, goes from max_momentum to base_momentum and back.
     Source: Smith and Topin, "Super-Convergence", 2018.
-    three_phase= and last_epoch= have to be named. No rate is below 0. Of several on one
-    optimizer with other rates only the last can step, because in PyTorch they share max_lr.
+    three_phase= and last_epoch= have to be named. No rate is below 0. The limits are in the groups
+    of the optimizer, as in PyTorch: several on one optimizer share those of the last.
     """
 
     def __init__(
@@ -121,42 +121,42 @@ class OneCycleLR(LRScheduler):
         self.ends = [up - 1, 2 * up - 2, n - 1] if third else [up - 1, n - 1]
         check_number("div_factor", div_factor, LEAST)
         check_number("final_div_factor", final_div_factor, LEAST)
-        self.corners = []
-        for high in of_groups("max_lr", max_lr, groups):
-            low = high / div_factor
-            self.corners.append([low, high, *[low] * third, low / final_div_factor])
-        self.momentum = "betas" if "betas" in groups[0] else "momentum"
-        if cycle_momentum and self.momentum not in groups[0]:
+        if cycle_momentum and not {"momentum", "betas"} & groups[0].keys():
             raise ValueError("cycle_momentum needs an optimizer with a momentum or betas")
-        most = of_groups("max_momentum", max_momentum, groups)
-        least = of_groups("base_momentum", base_momentum, groups)
-        pairs = zip(most, least, strict=True) if cycle_momentum else ()
-        self.momenta = [[high, low, *[high] * third, high] for high, low in pairs]
-        for group, corners in zip(groups, self.corners, strict=True):
-            group["initial_lr"] = corners[0]
+        self.cycle_momentum, self.three_phase = cycle_momentum, third
+        limits = {"max_lr": max_lr, "max_momentum": max_momentum, "base_momentum": base_momentum}
+        lists = {name: of_groups(name, value, groups) for name, value in limits.items()}
+        for i, group in enumerate(groups):
+            used = lists if cycle_momentum else ["max_lr"]
+            group |= {name: lists[name][i] for name in used}
+            group["initial_lr"] = group["max_lr"] / div_factor
+            group["min_lr"] = group["initial_lr"] / final_div_factor
         super().__init__(optimizer, named.get("last_epoch", -1))
 
     def get_lr(self) -> list[float]:
-        n, ends = self.last_epoch, self.ends
+        n, ends, groups = self.last_epoch, self.ends, self.optimizer.param_groups
         if n > self.total_steps:
             raise ValueError(f"this OneCycleLR has {self.total_steps} steps, got step {n}")
-        self.check_groups(self.corners)
-        firsts = [corners[0] for corners in self.corners]
-        if [group["initial_lr"] for group in self.optimizer.param_groups] != firsts:
-            raise ValueError("initial_lr is not that of this OneCycleLR: of several, step the last")
+        self.check_groups(self.base_lrs)
+        if any("min_lr" not in group for group in groups):
+            raise ValueError("the optimizer has a state from before its OneCycleLR: make that anew")
         i = next((i for i, end in enumerate(ends) if n <= end), len(ends) - 1)
         start = ends[i - 1] if i else 0.0
         left = (ends[i] - n) / (ends[i] - start) if ends[i] != start else 0.0
         if self.anneal_strategy == "cos":
             left = (1 - math.cos(math.pi * left)) / 2
-        rates, momenta = (
-            [max(p[i + 1] + (p[i] - p[i + 1]) * left, 0.0) for p in points]
-            for points in (self.corners, self.momenta)
-        )
-        for group, momentum in zip(self.optimizer.param_groups, momenta, strict=False):
-            is_pair = self.momentum == "betas"
-            group[self.momentum] = (momentum, group["betas"][1]) if is_pair else momentum
-        return rates
+
+        def between(group: dict[str, Any], *names: str) -> float:
+            """Of the settings that are reached one after another."""
+            first, second, last = (group[name] for name in names)
+            points = [first, second, *[first] * self.three_phase, last]
+            return max(points[i + 1] + (points[i] - points[i + 1]) * left, 0.0)
+
+        for group in groups if self.cycle_momentum else ():
+            momentum = between(group, "max_momentum", "base_momentum", "max_momentum")
+            is_pair = "betas" in group
+            group |= {"betas": (momentum, group["betas"][1])} if is_pair else {"momentum": momentum}
+        return [between(group, "initial_lr", "max_lr", "min_lr") for group in groups]
 
 
 class Several(LRScheduler):
@@ -182,14 +182,14 @@ class Several(LRScheduler):
         states = [schedule.state_dict() for schedule in self._schedulers]
         return {**super().state_dict(), "_schedulers": states}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_names(state)
-        pairs = list(zip(self._schedulers, state["_schedulers"], strict=True))
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.check_names(state_dict)
+        pairs = list(zip(self._schedulers, state_dict["_schedulers"], strict=True))
         for schedule, each in pairs:
             schedule.check_names(each)
         for schedule, each in pairs:
             schedule.load_state_dict(each)
-        super().load_state_dict({**state, "_schedulers": self._schedulers})
+        super().load_state_dict({**state_dict, "_schedulers": self._schedulers})
 
 
 class ChainedScheduler(Several):

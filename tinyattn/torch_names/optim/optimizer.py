@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import optim
 from ...base.backend import Array, namespace
+from ...base.checks import check_number
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
 REFUSED = {"maximize": "minimize -loss", "centered": "use Adam"}
@@ -76,19 +77,23 @@ class Optimizer(optim.Optimizer):
         if not self._is_own:
             return super().load_state_dict(state_dict)
         self.set_groups(self.groups_in(state_dict))
-        for i, values in copy.deepcopy(state_dict["state"]).items():
-            self.state[self.parameters[i]] = values
+        states = copy.deepcopy(state_dict["state"])
+        self.state = defaultdict(dict, {self.parameters[i]: x for i, x in states.items()})
 
 
-class SGD(optim.SGD, Optimizer):
-    """tinyattn.optim.SGD, whose first argument is `params`."""
+class OfTinyattn:
+    """The constructor of tinyattn's optimizers: here the first argument is `params`."""
 
     def __init__(self, params: Any, *settings: Any, **named: Any) -> None:
-        super().__init__(params, *settings, **without_ways(named))
+        super().__init__(params, *settings, **without_ways(named))  # type: ignore[call-arg]
 
 
-class Adam(optim.Adam, Optimizer):
-    """tinyattn.optim.Adam, whose first argument is `params`. There is no amsgrad=True.
+class SGD(OfTinyattn, optim.SGD, Optimizer):
+    """tinyattn.optim.SGD, with PyTorch's arguments."""
+
+
+class Adam(OfTinyattn, optim.Adam, Optimizer):
+    """tinyattn.optim.Adam, with PyTorch's arguments. There is no amsgrad=True.
 
     >>> from tinyattn.torch_names.optim import Adam
     >>> w = ta.ones(2, requires_grad=True)
@@ -98,9 +103,6 @@ class Adam(optim.Adam, Optimizer):
     >>> w
     tensor([0.5, 0.5], requires_grad=True)
     """
-
-    def __init__(self, params: Any, *settings: Any, **named: Any) -> None:
-        super().__init__(params, *settings, **without_ways(named))
 
 
 class AdamW(Adam, optim.AdamW):
@@ -128,7 +130,7 @@ class RMSprop(Optimizer):
         settings = {**defaults, **without_ways(named)}
         if unknown := settings.keys() - defaults.keys():
             raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-        super().__init__(params, lr, alpha=alpha, **settings)
+        super().__init__(params, lr, alpha=check_number("alpha", alpha, 0), **settings)
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         group, v = self._groups[i], self.slot("v", i, parameter)

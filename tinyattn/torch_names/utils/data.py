@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, islice
 from typing import Any, Generic, TypeVar
 
 from ...base import random
 from ...base.checks import check_size, check_type
 from ...errors import ShapeError
-from ...kernels import FLOAT64
 from ...ops.arguments import any_tensor
 from ...tensors.tensor import Tensor
 from ...training import batches
@@ -179,18 +178,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
 def default_collate(batch: Sequence[Any]) -> Any:
     """A batch of samples: one Tensor of Tensors, arrays or numbers, the texts as they are, and
     of tuples, lists and dicts a list or dict with a batch of each field."""
-    kinds = sorted({batches.kind_of(sample) for sample in batch})
-    if len(kinds) > 1:
-        raise ShapeError(f"samples of a batch are {' and '.join(kinds)}: {batches.HINT}")
-    first = batch[0]
-    if isinstance(first, Mapping):
-        return {key: default_collate([sample[key] for sample in batch]) for key in first}
-    if isinstance(first, (tuple, list)):
-        fields = [default_collate(field) for field in zip(*batch, strict=True)]
-        return type(first)(*fields) if hasattr(first, "_fields") else fields
-    if isinstance(first, (str, bytes)):
-        return batch
-    return Tensor(batch, dtype=FLOAT64) if isinstance(first, float) else batches.collate(batch)
+    return batches.collate(batch, like_pytorch=True)
 
 
 class DataLoader:
