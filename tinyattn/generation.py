@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .base import random
 from .base.backend import quiet, to_device
 from .base.checks import check_number, check_size, check_type, checked_probability, integer
 from .engine.autograd import wrap
@@ -71,9 +70,7 @@ def generate(
         tensor([[ 0,  1,  2],
                 [ 3,  4, -1]])
     """
-    check_type("next_scores is a function of ids", next_scores, Callable)
-    ids, given = checked_prompt(prompt, max_len, pad)
-    stops = checked_stops(stop)
+    ids, given, stops = checked_start(next_scores, prompt, max_len, pad, stop)
     check_drawing(temperature, top_k, top_p)
     check_beams(num_beams, length_penalty)
     if num_beams > 1 and temperature:
@@ -92,10 +89,7 @@ def generate(
         ids = with_column(ids, t)
         is_chosen = ~(in_prompt | ended)
         logs = log_probabilities(next_scores, ids[:, :t], is_chosen, stops)
-        if temperature:
-            chosen = draw(chances(logs, temperature, top_k, top_p))
-        else:
-            chosen = logs.argmax(axis=-1)
+        chosen = chosen_ids(logs, temperature, top_k, top_p)
         after_prompt = np.where(ended, ids[:, t - 1], chosen)
         ids[:, t] = np.where(in_prompt, ids[:, t], after_prompt)
         lengths[is_chosen & np.isin(chosen, stops)] = t + 1
@@ -130,10 +124,6 @@ class Beams:
         largest = max(self.divisor(next_length), self.divisor(self.max_len))
         least = self.ended[-1][1] if len(self.ended) == self.best else -np.inf
         return self.log_prob[0] / largest > least  # the first beam is the likeliest
-
-    def are_read(self, t: int) -> np.ndarray:
-        """For each beam, whether it chooses the id behind its first t ids: (num_beams,)."""
-        return (self.log_prob > -np.inf) & (t >= self.given)
 
     def keep_best(self, ids: np.ndarray, candidates: np.ndarray) -> None:
         """Keep the likeliest of continuations that end: beginnings (num_beams, t), and the
@@ -184,9 +174,7 @@ def beam_search(
         [1, 1, 1] -0.627
         [1, 2] -1.313
     """
-    check_type("next_scores is a function of ids", next_scores, Callable)
-    ids, given = checked_prompt(prompt, max_len, pad)
-    stops = checked_stops(stop)
+    ids, given, stops = checked_start(next_scores, prompt, max_len, pad, stop)
     check_beams(num_beams, length_penalty)
     if check_size("best", best) > num_beams:
         raise ValueError(f"best is at most num_beams, {num_beams}, got {best}")
@@ -201,7 +189,8 @@ def beam_search(
         if not any(beams.may_improve(t) for beams in samples):
             break
         ids = with_column(ids, t)
-        is_read = np.concatenate([beams.are_read(t) for beams in samples])
+        # (R,), whether a beam chooses the id behind its first t ids.
+        is_read = np.concatenate([(b.log_prob > -np.inf) & (t >= b.given) for b in samples])
         logs = log_probabilities(next_scores, ids[:, :t], is_read, stops)  # (R, V)
         ends = np.isin(np.arange(logs.shape[1]), stops) | (t + 1 == max_len)  # (V,)
         rows = np.arange(len(ids))
@@ -255,7 +244,7 @@ class Processed:
 def repetition_penalty(penalty: float) -> Processor:
     """A processor: the scores of ids that are there already, divided by `penalty`, or multiplied by
     it if they are negative. Source: Keskar et al., "CTRL", 2019."""
-    check_number("penalty", penalty, 0)
+    check_number("penalty", penalty, 1e-9)  # because scores are divided by it
 
     def processor(ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
         found = np.take_along_axis(scores, ids, 1)
@@ -308,14 +297,22 @@ def log_probabilities(
             f"{ids.shape} it gave {getattr(scores, 'shape', scores)}"
         )
     if stops and max(stops) >= scores.shape[1]:
-        raise ValueError(
-            f"stop is an id of the vocabulary, 0 to {scores.shape[1] - 1}, got {max(stops)}"
-        )
+        raise ValueError(f"stop is an id from 0 to {scores.shape[1] - 1}, got {max(stops)}")
     numbers = scores.double().cpu().numpy()
     numbers[~is_read] = 0
     if not (numbers.max(axis=1) > -np.inf).all() or not (numbers < np.inf).all():
         raise ValueError("a score for the next id is NaN or inf, or those of a sample are all -inf")
     return wrap(numbers).log_softmax(-1).numpy()
+
+
+def chosen_ids(
+    logs: np.ndarray, temperature: float, top_k: int | None, top_p: float | None
+) -> np.ndarray:
+    """The next ids (B,): the likeliest, or drawn if there is a temperature."""
+    if not temperature:
+        return logs.argmax(axis=-1)
+    weights = wrap(chances(logs, temperature, top_k, top_p))
+    return weights.multinomial(1, replacement=True).numpy()[:, 0]
 
 
 @quiet
@@ -326,23 +323,21 @@ def chances(
     weights = np.exp((logs - logs.max(axis=-1, keepdims=True)) / temperature)
     for row in weights:
         if top_k is not None and top_k < len(row):
-            row[~are_likeliest(row, top_k)] = 0
+            keep(row, wrap(row).topk(top_k).indices.numpy())
         if top_p is not None:
-            row[~are_enough(row, top_p)] = 0
+            keep(row, likeliest(row, top_p))
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def are_likeliest(weights: np.ndarray, top_k: int) -> np.ndarray:
-    """True at the top_k largest of weights (V,), k < V; of equal ones the first are taken."""
-    least = np.partition(weights, -top_k)[-top_k]
-    taken = weights > least
-    equal = (weights == least).nonzero()[0]
-    taken[equal[: top_k - taken.sum()]] = True
-    return taken
+def keep(weights: np.ndarray, places: np.ndarray) -> None:
+    """Set the weights (V,) to 0 in all other places."""
+    is_left_out = np.ones(len(weights), bool)
+    is_left_out[places] = False
+    weights[is_left_out] = 0
 
 
-def are_enough(weights: np.ndarray, top_p: float) -> np.ndarray:
-    """True at the fewest of weights (V,) that have the share top_p of their sum.
+def likeliest(weights: np.ndarray, top_p: float) -> np.ndarray:
+    """The places of the fewest of weights (V,) that have the share top_p of their sum.
 
     Only weights that may be among them are sorted, because sorting a vocabulary takes milliseconds.
     """
@@ -353,16 +348,13 @@ def are_enough(weights: np.ndarray, top_p: float) -> np.ndarray:
     places = places[np.argsort(-weights[places], kind="stable")]  # equal ids stay in their order
     ordered = weights[places]
     before = (ordered.cumsum() - ordered) / total
-    taken = np.zeros(len(weights), bool)
-    taken[places[before < top_p]] = True
-    return taken
+    return places[before < top_p]
 
 
-def draw(probabilities: np.ndarray) -> np.ndarray:
-    """One id for each row of probabilities (B, V)."""
-    sums = probabilities.cumsum(axis=-1)
-    u = random.generator().random((len(sums), 1)) * sums[:, -1:]
-    return (sums <= u).sum(axis=-1)
+def checked_start(next_scores: Any, prompt: ArrayLike, max_len: int, pad: int, stop: Any) -> Any:
+    """What generation begins with: the two of `checked_prompt`, and the ids that end a sample."""
+    check_type("next_scores is a function of ids", next_scores, Callable)
+    return *checked_prompt(prompt, max_len, pad), checked_stops(stop)
 
 
 def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
@@ -378,9 +370,7 @@ def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarra
     is_wrong = ((ids < 0) & (ids != pad)) | (ids > LARGEST_ID)
     if is_wrong.any() or not -LARGEST_ID <= pad <= LARGEST_ID:
         wrong = ids[is_wrong][0] if is_wrong.any() else pad
-        raise ValueError(
-            f"prompt holds ids from 0 to 2^63 - 1, and pad={pad} after them, got {wrong}"
-        )
+        raise ValueError(f"prompt holds ids from 0 to 2^63 - 1, then pad={pad}, got {wrong}")
     ids = ids.astype(np.int64)
     is_given = ids != pad
     given = is_given.sum(axis=1)

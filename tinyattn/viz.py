@@ -442,7 +442,7 @@ def by_panel(
 def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) -> list[Any]:
     """The labels of each panel, from one list for all, or a list for each row or each panel."""
     if labels is not None:
-        labels = listed(name, labels)
+        labels = [x.tolist() if isinstance(x, Tensor) else x for x in listed(name, labels)]
         is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
         labels = [labels] if is_one_list else [listed(name, part) for part in labels]
         if (longest := max(map(len, labels), default=0)) > cells:

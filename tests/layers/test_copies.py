@@ -286,3 +286,24 @@ def test_a_deep_copy_of_a_model_has_no_gradients():
     leaf = ta.ones(2, requires_grad=True)
     leaf.sum().backward()
     assert copy.deepcopy(leaf).grad.tolist() == [1, 1]  # a Tensor's copy keeps it, as there
+
+
+class Around(nn.Module):
+    """It has the attributes of the module inside, as wrappers in many programs have."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
+def test_a_module_that_asks_another_for_its_attributes_is_copied():
+    """A copy has no inner module yet when Python asks it how it takes its state."""
+    module = Around(nn.Linear(2, 3))
+    for made in (copy.copy(module), copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert made.weight.equal(module.inner.weight)

@@ -439,6 +439,17 @@ def test_names_that_no_buffer_can_have():
     assert net.state_dict()["new"].tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_buffer_that_is_registered_again_is_saved_as_it_is_told_last():
+    net = Net()
+    for persistent in (True, False, True, True, False, False):
+        net.register_buffer("new", ta.ones(2), persistent)
+        assert ("new" in net.state_dict()) == persistent
+        assert [name for name, _ in net.named_buffers()] == ["table", "new"]
+        assert "table" in net.state_dict()
+        saved = net.state_dict()
+        assert net.load_state_dict(saved) == ([], [])
+
+
 def test_shallow_copy_has_buffers_of_its_own():
     net = nn.PositionalEncoding(4, max_len=6)
     twin = copy.copy(net)

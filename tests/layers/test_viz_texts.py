@@ -283,6 +283,7 @@ def test_formulas_of_boxes_have_their_sizes() -> None:
     sizes = [np.ptp(box, axis=0).tolist() for box in boxes]
     assert np.array(sizes) / 0.25 == pytest.approx(np.array([[2, 3], [9, 1]]))
     assert all(box[:, 0].max() < panel.get_xlim()[1] for box in boxes)
+    assert all(box[:, 1].max() < panel.get_ylim()[1] for box in boxes)
     assert boxes[0][:, 0].max() < boxes[1][:, 0].min()
     assert [text.get_text() for text in panel.texts] == ["Q", "2", "3", "=", "R", "9", "1"]
 
@@ -364,3 +365,15 @@ def test_only_texts_that_need_it_get_more_fonts(monkeypatch: Any) -> None:
 def test_a_text_is_as_wide_as_its_signs():
     widths = {"": 0, "ab": 2, "é": 1, "e\u0301": 1, "中文": 4, "中a": 3, "ש\u05b8": 1}
     assert {text: viz.letters(text) for text in widths} == widths
+
+
+def test_ids_in_tensors_are_symbols() -> None:
+    """The error said that NumPy's ndim does not take a Tensor."""
+    ids = ta.tensor([[4, 7], [5, 6]])
+    weights = np.full((2, 1, 2, 2), 0.5)
+    for given in (ids, list(ids), [list(row) for row in ids.tolist()]):
+        panels = viz.show_heatmaps(weights, xticks=given).axes[:2]
+        shown = [[label.get_text() for label in panel.get_xticklabels()] for panel in panels]
+        assert shown == [["4", "7"], ["5", "6"]]
+    panel = viz.show_heatmaps(weights[0], xticks=ids[0]).axes[0]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["4", "7"]

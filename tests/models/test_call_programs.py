@@ -12,7 +12,7 @@ from test_causal import LLAMA, kinds, needs_jinja, random_model
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import ShapeError
-from tinyattn.generation import draw, generate
+from tinyattn.generation import generate
 from tinyattn.models import causal_files
 from tinyattn.models.chat import chat_prompt
 from tinyattn.models.sentence import pooled
@@ -89,7 +89,8 @@ def test_an_id_of_probability_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatc
     for number, ids in ((0.0, [1, 0]), (0.5, [2, 1]), (np.nextafter(1.0, 0.0), [2, 1])):
         stand_in = SimpleNamespace(random=lambda shape, number=number: np.full(shape, number))
         monkeypatch.setattr("tinyattn.base.random.generator", lambda stand_in=stand_in: stand_in)
-        assert draw(np.array([[0.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.0, 0.0]])).tolist() == ids
+        weights = ta.tensor([[0.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.0, 0.0]])
+        assert weights.multinomial(1, replacement=True)[:, 0].tolist() == ids
 
 
 def test_int8_layers_record_only_where_gradients_are_recorded() -> None:

@@ -572,6 +572,8 @@ def test_settings_that_every_config_of_transformers_has_are_known(kind, tmp_path
         ("gpt2", {"head_dim": 3}, "head_dim must be 4 here, got 3"),
         ("llama", {"quantization_config": {"bits": 4}}, "packed, so write .* dequantize"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "with the value True"),
+        # Every id sees all others then.
+        *((kind, {"is_causal": False}, "is_causal must be True here") for kind in CONFIGS),
     ],
 )
 def test_configs_of_other_models_are_refused(kind, changed, message, tmp_path):
@@ -621,6 +623,32 @@ def test_names_of_older_folders_are_read(tmp_path):
     ta.save(state, tmp_path / "model.safetensors")
     again = CausalLM.from_pretrained(tmp_path)
     assert_equal(again(ids_of(1, 4)).numpy(), model(ids_of(1, 4)).numpy())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "gpt2"])
+def test_the_layers_alone_have_no_prefix(kind, tmp_path):
+    """As LlamaModel and others are saved; Qwen3-Embedding is published so."""
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": True}).eval()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = {key.removeprefix("model."): x for key, x in ta.load(path).items()}
+    ta.save(state, path)
+    ids = ids_of(1, 4)
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+    ta.save(state | {"lm_head.weight": state["embed_tokens.weight"] + 1}, path)
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight differs from model\.embed_tokens"):
+        CausalLM.from_pretrained(tmp_path)
+
+
+def test_layers_without_the_head_that_their_config_says_are_refused(tmp_path):
+    random_model("llama").save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = {key.removeprefix("model."): x for key, x in ta.load(path).items()}
+    ta.save(state | {"lm_head.weight": state["embed_tokens.weight"]}, path)
+    CausalLM.from_pretrained(tmp_path)
+    ta.save({key: x for key, x in state.items() if key != "lm_head.weight"}, path)
+    with pytest.raises(CheckpointError, match=r"missing lm_head\.weight, unexpected nothing"):
+        CausalLM.from_pretrained(tmp_path)
 
 
 # Texts
@@ -853,6 +881,61 @@ def test_the_text_of_a_chat_gets_no_further_first_token(tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+def test_a_message_that_fits_alone_is_answered_however_long_it_is(tmp_path):
+    """Before, a quarter of the room has to become free; of the last message nothing can."""
+    template = "{{ messages | map(attribute='content') | join }}"
+    path = write_llama(tmp_path / "m.gguf", template=template, **{"llama.context_length": 100})
+    model = CausalLM.from_gguf(path)
+    room = 96  # of letters, one id each, beside 4 of the answer
+    for first, last in itertools.product((1, 50, 90), (1, 40, 71, 72, 73, 95, 96, 97)):
+        messages = [{"role": role, "content": "b" * n}
+                    for role, n in (("user", first), ("assistant", 3), ("user", last))]  # fmt: skip
+        conversation = model.chat(max_new_tokens=4)
+        if last > room:
+            with pytest.raises(ShapeError, match=f"the last message has {last} ids"):
+                conversation.newest(messages)
+            continue
+        dropped, ids = conversation.newest(messages)
+        assert (dropped, len(ids)) == ((0, first + 3 + last) if first + 3 + last <= room
+                                       else (2, last))  # fmt: skip
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("listed", [None, "text", "default", "others"])
+@pytest.mark.parametrize("file", [None, "of a file"])
+def test_a_template_of_a_file_of_its_own_comes_first(listed, file, tmp_path):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    folder = tmp_path / "folder"
+    model.save_pretrained(folder)
+    settings = {"text": "of a text",
+                "default": [{"name": "tool", "template": "of a tool"},
+                            {"name": "default", "template": "of a list"}],
+                "others": [{"name": "tool", "template": "of a tool"}]}.get(listed)  # fmt: skip
+    path = folder / "tokenizer_config.json"
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | {"chat_template": settings}))
+    if file:
+        (folder / "chat_template.jinja").write_text(file)
+    right = {"text": "of a text", "default": "of a list"}.get(listed)
+    assert CausalLM.from_pretrained(folder).chat_template == (file or right)
+
+
+@pytest.mark.parametrize("make", [np.array, ta.tensor])
+def test_a_mask_of_prompts_may_be_changed_afterwards(make):
+    model = random_model("llama")
+    mask, ids = make([[False, True, True], [True, True, True]]), ta.tensor([[1, 2, 3], [4, 5, 6]])
+    scores = model.next_scores(mask)
+    with ta.no_grad():
+        mask[...] = True
+    first = scores(ids).numpy()
+    scores.start()
+    assert_close(scores(ids).numpy(), first, 1e-12)
+    right = model.next_scores(make([[False, True, True], [True, True, True]]))(ids)
+    assert_close(first, right.numpy(), 1e-12)
+
+
+@needs_tokenizers
+@needs_jinja
 def test_a_conversation_beyond_the_positions_is_seldom_read_anew(tmp_path):
     """A quarter of the room becomes free at once, and the turns that fill it are read alone."""
     path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 800})
@@ -1011,6 +1094,26 @@ def test_a_tokenizer_neither_pads_nor_cuts(tmp_path):
     tokenizer.save(str(tmp_path / "folder" / "tokenizer.json"))
     again = CausalLM.from_pretrained(tmp_path / "folder")
     assert again.tokenizer.encode("Hello world").ids == right
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("source", ["gguf", "folder", "own"])
+def test_a_tokenizer_is_made_once_and_keeps_what_is_added(source, tmp_path):
+    """To make it takes a second, and a user may give it words, or padding, by its attribute."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    if source == "folder":
+        model.save_pretrained(tmp_path / "folder")
+        model = CausalLM.from_pretrained(tmp_path / "folder")
+    if source == "own":
+        own = model.tokenizer
+        model = CausalLM(model.config)
+        model.tokenizer = own
+        assert model.tokenizer is own
+    assert model.tokenizer is model.tokenizer
+    model.tokenizer.add_tokens(["<new>"])
+    assert model.tokenizer.token_to_id("<new>") is not None
+    model.tokenizer.enable_truncation(1)
+    assert len(model.tokenizer.encode("Hello world").ids) == 1
 
 
 @needs_tokenizers

@@ -255,8 +255,11 @@ def test_an_activation_may_have_its_second_name():
 
 FOREIGN = {
     "distilbert": {"type_vocab_size": 2, "layer_norm_eps": 0.1},
-    **{kind: {"no_rope_layers": [0, 0]} for kind in ("llama", "mistral", "qwen2", "qwen3")},
-}
+    "llama": {"no_rope_layers": [0, 0]},
+    **{kind: {"no_rope_layers": [0, 0], "attention_bias": True, "mlp_bias": True}
+       for kind in ("mistral", "qwen2")},
+    "qwen3": {"no_rope_layers": [0, 0], "mlp_bias": True},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FOREIGN)

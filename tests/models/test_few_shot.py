@@ -13,7 +13,7 @@ import pytest
 from test_models import CONFIG, needs_tokenizers, write_tokenizer
 
 import tinyattn as ta
-from tinyattn import models
+from tinyattn import models, nn
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -70,6 +70,49 @@ def test_words_and_probe_learn_what_can_be_learned(example, monkeypatch):
     points = np.eye(3, 4, dtype=np.float32)[kinds]
     head = example.probe(points, kinds)
     assert (head(ta.tensor(points)).argmax(-1).numpy() == kinds).all()
+
+
+def test_a_run_is_repeated_by_its_seed_and_the_probe_is_of_the_encoder_as_it_came(
+    example, monkeypatch
+):
+    """The head is trained further in fine-tuning, so the probe has to be asked before."""
+
+    calls, guesses = [], []
+
+    class Encoder:
+        def encode(self, texts):
+            return np.eye(len(texts), 4, dtype=np.float32)
+
+    class Classifier:
+        def __init__(self, encoder, head):
+            assert isinstance(encoder, Encoder)
+
+        def predict(self, texts):
+            return np.array([1, 0, 1, 0])
+
+    def probe(points, kinds):
+        head = nn.Linear(4, 2)  # draws its starting values
+        guesses.append(head(ta.eye(4)).argmax(-1).numpy())
+        return lambda x: -head(x) if calls else head(x)
+
+    def fine_tune(classifier, learn, seed, bar):
+        calls.append((seed, len(learn.texts)))
+
+    test = example.Definitions(["x"] * 4, ["a", "b", "c", "d"], np.arange(4) % 2)
+    monkeypatch.setattr(example, "model", Encoder)
+    monkeypatch.setattr(example, "Classifier", Classifier)
+    monkeypatch.setattr(example, "probe", probe)
+    monkeypatch.setattr(example, "fine_tune", fine_tune)
+    monkeypatch.setattr(example, "by_words", lambda learn, test: np.array([0, 1, 1, 1]))
+    for seed in (1, 1, 2, 3, 4):
+        calls.clear()
+        with example.tqdm(total=1, disable=True) as bar:
+            run = example.train(3, seed, test, np.eye(4, dtype=np.float32), bar)
+        assert calls == [(seed, 3 * len(example.KINDS))]
+        assert run.accuracies == [0.75, (guesses[-1] == test.kinds).mean(), 0.0]
+        assert run.found.tolist() == [1, 0, 1, 0]
+    assert (guesses[0] == guesses[1]).all()
+    assert any((other != guesses[0]).any() for other in guesses[2:])
 
 
 @needs_tokenizers

@@ -241,6 +241,28 @@ def test_other_types_are_those_of_the_package(name, tmp_path):
 
 
 @needs_gguf
+def test_a_number_of_a_type_is_unpacked_or_named(tmp_path):
+    """Of types without numbers, of those that the package cannot unpack, and of unknown ones."""
+    import gguf as package
+
+    known, path = {kind.value for kind in package.GGMLQuantizationType}, tmp_path / "m.gguf"
+    refused = []
+    for number in range(max(known) + 4):
+        path.write_bytes(gguf_bytes({}, {"x": (np.zeros((1, 256)), number)}))
+        with open(path, "ab") as file:
+            file.write(bytes(2048))
+        try:
+            with gguf.opened(path) as file:
+                assert file.array("x").shape == (1, 256)
+        except CheckpointError as error:
+            assert f"does not unpack numbers of type {number}" in str(error)  # noqa: PT017
+            refused.append(number)
+    assert {*range(max(known) + 4)} - known <= {*refused}
+    assert {package.GGMLQuantizationType[name].value for name in ("I8", "Q8_K")} & {*refused}
+    assert len(refused) < 30
+
+
+@needs_gguf
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
 def test_qwen_in_gguf_is_its_folder(kind, tmp_path, monkeypatch):
     """llama.cpp leaves the halves of Qwen's heads as they are."""

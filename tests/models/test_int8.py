@@ -7,13 +7,14 @@ import copy
 import numpy as np
 import pytest
 from common import assert_close, assert_equal, rng_of, signed
-from test_causal import both_dtypes, ids_of, kinds, random_model
+from test_causal import CONFIGS, both_dtypes, ids_of, kinds, random_model
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.generation import generate
+from tinyattn.models import CausalLM
 from tinyattn.models.int8 import quantize
 from tinyattn.nn.int8 import Int8Linear
 
@@ -50,6 +51,32 @@ def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
     layer = Int8Linear(weight)
     assert not weight._data.flags.c_contiguous
     assert layer.numbers._data.flags.c_contiguous
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_changes_a_whole_model_leaves_it_in_its_mode_or_in_evaluation(before, tmp_path):
+    """One with int8 weights does not learn; one with a LoRA does, and drops what it dropped."""
+
+    def fresh():
+        model = CausalLM(CONFIGS["llama"] | {"attention_dropout": 0.5}).train(before)
+        return model, lambda: {module.training for module in model.modules()}
+
+    for change in (lambda model: model.quantize(), quantize):
+        model, modes = fresh()
+        change(model)
+        assert modes() == {False}
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+    model, modes = fresh()
+    nn.LoRA.insert(model, ["W_q"], dropout=0.5)
+    assert modes() == {before}
+    model.save_adapter(tmp_path)
+    nn.LoRA.merge_all(model)
+    assert modes() == {before}
+    for name in ("some", None, "some"):
+        if name not in model.adapters.loras and name:
+            model.load_adapter(tmp_path, name)
+        model.set_adapter(name)
+        assert modes() == {before}
 
 
 @both_dtypes

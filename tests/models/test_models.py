@@ -26,6 +26,7 @@ from common import (
     rng_of,
     signed,
 )
+from gguf_writer import write_llama
 
 import tinyattn as ta
 from tinyattn import models, nn
@@ -403,6 +404,38 @@ def test_token_types_have_the_shape_of_ids():
         models.BertEncoder(CONFIG)(ids, token_types=ids[0])
 
 
+@pytest.mark.parametrize("kind", ["BertEncoder", "MaskedLM", "SequenceClassifier", "CausalLM",
+                                  "SentenceEncoder", "GGUF"])  # fmt: skip
+def test_every_reader_compares_the_digest_and_gives_a_model_in_evaluation(kind, tmp_path):
+    """One who gives an empty digest, as of a shell's variable that is not set, is told so."""
+    path, target = tmp_path / "model.safetensors", tmp_path
+    cls = getattr(models, kind, models.CausalLM)
+    read = cls.from_pretrained
+    if kind in ("SentenceEncoder", "GGUF"):
+        pytest.importorskip("tokenizers")
+    if kind == "GGUF":
+        path = target = write_llama(tmp_path / "m.gguf")
+        read = cls.from_gguf
+    elif kind == "SentenceEncoder":
+        models.BertEncoder(CONFIG).save_pretrained(tmp_path)
+        write_tokenizer(tmp_path)
+    elif kind == "CausalLM":
+        of_bert = ("type_vocab_size", "hidden_act", "layer_norm_eps", "hidden_dropout_prob",
+                   "attention_probs_dropout_prob")  # fmt: skip
+        sizes = {name: x for name, x in CONFIG.items() if name not in of_bert}
+        cls(sizes | {"model_type": "llama"}).save_pretrained(tmp_path)
+    else:
+        cls(CONFIG).save_pretrained(tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for right in (None, digest, digest.upper()):
+        model = read(target, right)
+        assert type(model) is cls
+        assert not any(module.training for module in model.modules())
+    for wrong in ("", digest[:-1], f"{digest}0", SHA256):
+        with pytest.raises(CheckpointError, match="has the sha256"):
+            read(target, wrong)
+
+
 def test_missing_and_damaged_files_are_refused(folder, tmp_path):
     for model in (models.BertEncoder, models.SentenceEncoder):
         with pytest.raises(FileNotFoundError, match=r"nowhere is not a folder.*config\.json"):
@@ -572,7 +605,29 @@ def test_a_saved_sentence_encoder_has_no_settings_of_the_one_that_was_there(
     model.save_pretrained(tmp_path)
     again = models.SentenceEncoder.from_pretrained(tmp_path)
     assert again.tokenize(["A Cat", "dog"]) == model.tokenize(["A Cat", "dog"])
+    assert json.loads(again.files.pop("tokenizer_config.json"))["tokenizer_class"]
     assert list(again.files) == ["tokenizer.json"]
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
+def test_a_tokenizer_of_ones_own_stays_as_it_is(kind, sentence_folder, tmp_path):
+    """It was read as that of BERT, which takes no BPE, and has no capitals."""
+    import tokenizers
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "A", "Cat", "a", "cat"]
+    ids = {word: i for i, word in enumerate(words)}
+    options = {"unk_token": "[UNK]"} | ({"merges": []} if kind == "BPE" else {})
+    own = tokenizers.Tokenizer(getattr(tokenizers.models, kind)(ids, **options))
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    own.add_special_tokens(words[:4])
+    encoder = models.BertEncoder.from_pretrained(sentence_folder)
+    model = models.SentenceEncoder(encoder, {"tokenizer.json": own.to_str().encode()}, 16)
+    model.save_pretrained(tmp_path)
+    again = models.SentenceEncoder.from_pretrained(tmp_path)
+    assert again.tokenize(["A a"]) == model.tokenize(["A a"]) == [[4, 6]]
+    said = json.loads(again.files["tokenizer_config.json"])  # else sentence-transformers pads not
+    assert said == {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
 
 
 def test_too_long_texts_and_a_missing_tokenizer_are_refused(folder):

@@ -92,6 +92,19 @@ def test_a_deviation_is_a_number(wrong):
         CausalLM(CONFIGS["llama"] | {"initializer_range": wrong})
 
 
+class Config:
+    """As that of transformers, which has the dtype of its model."""
+
+    dtype = "float32"
+
+
+@pytest.mark.parametrize("make", [CausalLM, BertEncoder])
+def test_a_config_that_is_no_dict_is_named(make):
+    """It was an AttributeError, because what has a dtype was taken for an array."""
+    with pytest.raises((TypeError, ValueError), match=r"a config .*, got .*Config"):
+        make(Config())
+
+
 @needs_tokenizers
 def test_a_model_gets_a_tokenizer(tmp_path):
     from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models
@@ -214,13 +227,17 @@ def test_scores_called_by_hand_are_those_of_the_model_as_it_is_now(padded):
         for lora in nn.LoRA.insert(model, ["W_k", "w_2"]):
             lora.B.data = ta.tensor(signed(rng_of(1), *lora.B.shape))
 
+    def weaken():
+        for layer in model.encoder.layers:
+            layer.self_attn.W_k.scale /= 4
+
     def double():
         layer = model.encoder.layers[0]
         hooks.append(layer.register_forward_hook(lambda module, inputs, out: out * 2))
 
     scores = model.next_scores(mask)
     for change in (
-        step, lambda: model.load_state_dict(others), insert, step, double,
+        step, lambda: model.load_state_dict(others), insert, step, weaken, double,
         lambda: hooks[0].remove(), lambda: nn.LoRA.merge_all(model), model.quantize,
     ):  # fmt: skip
         scores(ids[:, :11])
@@ -270,3 +287,37 @@ def test_yarn_begins_at_the_length_that_its_settings_name():
         rates[name] = found
         np.testing.assert_array_equal(found, nn.RotaryEmbedding(64, 1e4, scaling | original).rates)
     assert (rates["own"] != rates["none"]).any()
+
+
+ENCODER = {
+    "vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 12, "max_position_embeddings": 16, "type_vocab_size": 2,
+    "hidden_act": "gelu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual"), [("bert", 0), ("distilbert", 0), ("roberta", 1), ("xlm-roberta", 1)]
+)
+def test_a_config_says_which_id_is_padding_or_that_none_is(kind, usual, tmp_path):
+    """null is a value of pad_token_id, and of any other setting the same as not to say it."""
+    for given, pad in (({}, usual), ({"pad_token_id": 5}, 5), ({"pad_token_id": None}, None)):
+        ta.manual_seed(0)
+        model = BertEncoder(ENCODER | given | {"model_type": kind, "layer_norm_eps": None}).eval()
+        assert model.config["pad_token_id"] == pad
+        assert model.most_tokens == 16 - (1 + (pad or 0)) * ("roberta" in kind)
+        for padding in (0, 1, 5):
+            ids = np.array([[7, 9, padding, padding], [7, 9, 8, 4]])
+            read = [2 if padding == pad else 4, 4]
+            out = model(ids).numpy()
+            assert_close(out, model(ids, valid_lens=read).numpy(), 1e-6)
+            assert [int(row.any(1).sum()) for row in out] == read
+        if pad is None:
+            assert model([[0, 7, 1]]).numpy().any(2).all()
+        else:
+            with pytest.raises(ValueError, match=f"begins with pad_token_id {pad}"):
+                model([[pad, 7, 8]])
+        model.save_pretrained(tmp_path)
+        again = BertEncoder.from_pretrained(tmp_path)
+        assert again.config["pad_token_id"] == pad
+        assert_equal(again(ids).numpy(), model(ids).numpy())

@@ -143,6 +143,108 @@ def test_only_a_program_with_resume_says_how_to_go_on(
     assert ("--resume" in said) == can_resume
 
 
+def test_a_run_that_goes_on_is_not_said_to_be_lost(example, monkeypatch):
+    """Ctrl-C before its first new step said that no model was saved."""
+    training = example("training")
+    monkeypatch.setattr(training.Run, "saved", None)
+    monkeypatch.setattr(sys, "argv", ["train_encoder.py", "--resume"])
+    said = training.what_is_kept()
+    assert "the run is as it was" in said
+    assert "no model was saved" not in said
+    monkeypatch.setattr(sys, "argv", ["train_encoder.py"])
+    assert training.what_is_kept() == "stopped before the first step; no model was saved"
+
+
+def test_a_checkpoint_of_another_program_is_not_replaced(example, tmp_path):
+    """It may have no losses and no settings, and is named in a sentence all the same."""
+    training = example("training")
+    for state in ({}, {"losses": ta.zeros(3)}, {"settings": {}}, {"settings": {"steps": 5}}):
+        ta.save(state, tmp_path / "checkpoint.safetensors")
+        done = len(state.get("losses", ()))
+        with pytest.raises(ValueError, match=rf"has a run of {done}\b") as caught:
+            training.refuse_lost_run(argparse.Namespace(out=tmp_path, overwrite=False))
+        assert "--overwrite begins anew, --out names another folder" in str(caught.value)
+        if "settings" not in state:
+            with pytest.raises(ValueError, match="was not made by this program"):
+                training.resumed(argparse.ArgumentParser(), tmp_path)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    training.refuse_lost_run(argparse.Namespace(out=tmp_path, overwrite=False))
+
+
+class Halves(nn.Module):
+    """One number, which is multiplied."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(np.ones(1, np.float32))
+
+    def forward(self, x):
+        return x * self.w
+
+
+def test_a_run_learns_each_batch_once_in_training_and_measures_in_evaluation(
+    example, monkeypatch, tmp_path
+):
+    """Also one that goes on: it leaves out the batches that were learned from."""
+    training = example("training")
+    limits = []
+    clip = training.optim.clip_grad_norm_
+
+    def clipped(parameters, most):
+        limits.append(most)
+        return clip(parameters, most)
+
+    monkeypatch.setattr(training.optim, "clip_grad_norm_", clipped)
+    monkeypatch.setattr(training.Run, "saved", None)
+    args = argparse.Namespace(steps=60, lr=0.1, device="cpu", out=tmp_path)
+    seen = []
+
+    def run_of(number):
+        run = training.Run(Halves(), args)
+        if number:
+            run.restore(ta.load(tmp_path / "checkpoint.safetensors"))
+
+        def loss_of(batch):
+            assert run.model.training
+            seen.append(batch.item())
+            if batch.item() == 44 and not number:
+                signal.raise_signal(signal.SIGINT)
+            return run.model(ta.tensor(batch)).square().mean(), 1.0, 1
+
+        def held_out():
+            assert not run.model.training
+            assert not ta.is_grad_enabled()
+            return run.model(ta.ones(1)).mean()
+
+        run.train((np.full(1, i, np.float32) for i in range(60)), loss_of, held_out)
+        return run
+
+    with pytest.raises(SystemExit, match="130"):
+        run_of(0)
+    run = run_of(1)
+    assert seen == list(range(60))
+    assert limits == [1.0] * 60
+    steps = [step for step, _ in run.held_out]
+    assert steps == [1, *range(3, 61, 3)]  # 60 steps are measured 20 times, and the first too
+    assert all(loss <= 1 for _, loss in run.held_out)
+    assert (tmp_path / "loss.png").stat().st_size > 1000
+
+
+def test_a_run_makes_the_folders_that_it_is_given(example, monkeypatch, tmp_path):
+    training = example("training")
+    out = tmp_path / "some" / "folders"
+    parser = training.argument_parser("", short=2, steps=3, batch_size=4, lr=0.1, out=tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--out", str(out)])
+    run = training.start(parser, lambda args: nn.Linear(2, 1))
+    assert out.is_dir()
+    assert run.args.out == out
+    monkeypatch.setattr(sys, "argv", ["a.py", "--no-positions"])
+    usual = tmp_path.with_name(f"{tmp_path.name}-no-positions")
+    assert training.start(parser, lambda args: nn.Linear(2, 1)).args.out == usual
+    monkeypatch.setattr(sys, "argv", ["a.py", "--no-positions", "--out", str(out)])
+    assert training.start(parser, lambda args: nn.Linear(2, 1)).args.out == out
+
+
 @pytest.mark.parametrize(
     ("out", "written"),
     [("a.png", "a.png"), ("pictures", "pictures.png"), ("folder", "folder/weights.png")],
@@ -268,7 +370,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
         ("train_language_model", 2000, "training.bin"),
         ("train_language_model", 20_000, "model.safetensors"),
         ("train_digits", 20_000, "checkpoint.safetensors"),
-        ("classify_texts", 20_000, "model.safetensors"),
+        ("classify_texts", 20_000, "classify_texts.py: out: "),
         ("attention_by_hand", 2000, "weights.png"),
     ],
 )
@@ -282,7 +384,7 @@ def test_a_full_disk_names_the_file_and_leaves_no_half_of_a_model(
     (tmp_path / "text.txt").write_text(text)
     rows = [f"{line},{'ab'[i % 2]}" for i, line in enumerate(text.splitlines())]
     (tmp_path / "text.csv").write_text("\n".join(["text,label", *rows]))
-    out = tmp_path / ("weights.png" if program == "attention_by_hand" else "out")
+    out = Path("weights.png" if program == "attention_by_hand" else "out")
     options = {
         "train_language_model": ["text.txt", "--short", "--out", out],
         "train_digits": ["--short", "--out", out],
@@ -299,4 +401,5 @@ def test_a_full_disk_names_the_file_and_leaves_no_half_of_a_model(
     assert ended.returncode == 2, ended.stderr
     assert last.startswith(f"{program}.py: ")
     assert named in last
-    assert not (out / "config.json").exists()
+    assert not (tmp_path / out / "config.json").exists()
+    assert program != "classify_texts" or "step/s" not in ended.stderr  # before it learned

@@ -11,7 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from common import assert_close, assert_same, rng_of, signed
+from common import assert_close, assert_equal, assert_same, rng_of, signed
 from test_models import (
     CONFIG,
     IDS,
@@ -25,9 +25,9 @@ from test_models import (
 )
 
 import tinyattn as ta
-from tinyattn import models
+from tinyattn import models, nn
 from tinyattn.errors import CheckpointError
-from tinyattn.models.tokenizer_files import AS_IT_STANDS
+from tinyattn.models import sentence_files
 
 OLD = "sentence_transformers.models."
 NEW = {
@@ -316,6 +316,60 @@ def test_a_setting_that_is_not_here_is_refused_by_name(folder, file, changes, me
     assert str(folder) in str(error.value)
 
 
+# Of each file what may be left out, and the value that it then has.
+USUAL = {
+    "modules.json": {},
+    "config.json": {"layer_norm_eps": 1e-12, "pad_token_id": 0, "model_type": "bert",
+                    "is_decoder": False, "position_embedding_type": "absolute"},
+    "1_Pooling/config.json": {"embedding_dimension": 8, "pooling_mode": "mean",
+                              "include_prompt": True},
+    "2_Dense/config.json": {"bias": True,
+                            "activation_function": "torch.nn.modules.activation.Tanh"},
+    "tokenizer_config.json": {"do_lower_case": True, "strip_accents": None,
+                              "tokenize_chinese_chars": True, "padding_side": "right",
+                              "truncation_side": "right", "model_max_length": 16},
+    "sentence_bert_config.json": {"max_seq_length": 16, "do_lower_case": False},
+    "config_sentence_transformers.json": {"prompts": {}, "default_prompt_name": None,
+                                          "similarity_fn_name": "cosine", "truncate_dim": None},
+}  # fmt: skip
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("file", USUAL)
+def test_what_a_file_does_not_say_has_its_usual_value(folder, file):
+    """And the usual value makes the model that it makes where it is said."""
+    prompt = folder / "config_sentence_transformers.json"
+    prompt.write_text('{"prompts": {"query": "cat "}, "default_prompt_name": "query"}')
+    path, usual = folder / file, USUAL[file]
+    base = json.loads(path.read_text()) if path.exists() else {}
+    texts = ["CAT runs", "d\u00f6g", "a cat sits far" * 4, ""]
+
+    def made(settings):
+        path.write_text(json.dumps(settings))
+        model = models.SentenceEncoder.from_pretrained(folder)
+        return model, model.encode(texts)
+
+    whole = base if isinstance(base, list) else base | usual
+    model, points = made(whole)
+    for name in usual:
+        other, found = made({key: x for key, x in whole.items() if key != name})
+        assert_equal(found, points)
+        assert (other.max_length, other.settings) == (model.max_length, model.settings), name
+        assert (other.pooling, other.include_prompt) == (model.pooling, model.include_prompt)
+        said = {**usual} if file == "config.json" else {}
+        assert said | other.encoder.config == said | model.encoder.config
+
+
+def test_a_dense_of_ones_own_has_the_usual_values():
+    """Those of sentence-transformers."""
+    dense = sentence_files.Dense(3, 2)
+    assert isinstance(dense.activation, nn.Tanh)
+    assert dense.linear.bias is not None
+    x = ta.randn(4, 3)
+    assert_equal(dense(x).numpy(), dense.linear(x).tanh().numpy())
+    assert sentence_files.Dense(3, 2, False).linear.bias is None
+
+
 BROKEN = [None, True, -1, 0, 2.5, 10**18, 1e300, float("nan"), float("inf"), "", "x", [], [[]],
           "a" * 10**5, "\ud800", "\0", [{}], {"content": 3}, {"x": None},
           ["gelu"], {}, {"a": {}}]  # fmt: skip
@@ -404,7 +458,7 @@ def test_other_files_of_weights_say_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model\.safetensors, .* pickle.*save_p"):
         models.BertEncoder.from_pretrained(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"model\.load_adapter\(folder\)"):
+    with pytest.raises(CheckpointError, match="call its load_adapter, or that of its encoder"):
         models.BertEncoder.from_pretrained(tmp_path)
 
 
@@ -456,6 +510,12 @@ def test_padding_ids_are_padding_without_lengths():
     assert_same(model(ids).numpy(), everything)
     model.config["pad_token_id"] = 3
     assert_same(model(ids).numpy(), model(ids, [3, 4, 4, 3, 4]).numpy())
+
+
+def test_lengths_count_and_not_the_ids_behind_them():
+    model = models.SentenceEncoder(models.BertEncoder(CONFIG), {}, 16).eval()
+    others = np.where(np.arange(IDS.shape[1]) < np.array(LENS)[:, None], IDS, 7)  # no padding ids
+    assert_close(model.embed(others, LENS).numpy(), model.embed(IDS, LENS).numpy(), 1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", ("max", "cls")])
@@ -536,7 +596,9 @@ def test_words_of_a_bert_tokenizer_alone_count(folder):
                    {"post_processor": None}, {"added_tokens": []}):  # fmt: skip
         path.write_text(json.dumps(words | change))
         for settings in ("{}", '{"tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]"}',
+                         '{"tokenizer_class": "BertTokenizer"}', '{"tokenizer_class": null}',
                          '{"tokenizer_class": "DistilBertTokenizer"}',
+                         '{"tokenizer_class": "DistilBertTokenizerFast"}',
                          '{"sep_token": {"content": "[SEP]", "lstrip": false}}'):  # fmt: skip
             config.write_text(settings)
             assert models.SentenceEncoder.from_pretrained(folder).tokenize(text) == expected
@@ -546,7 +608,9 @@ def test_words_of_a_bert_tokenizer_alone_count(folder):
 
 @needs_tokenizers
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
-@pytest.mark.parametrize("name", AS_IT_STANDS)
+@pytest.mark.parametrize("name", ["TokenizersBackend", "PreTrainedTokenizerFast",
+                                  "RobertaTokenizer", "RobertaTokenizerFast",
+                                  "XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])  # fmt: skip
 def test_another_class_is_tokenizer_json_as_it_stands(folder, file, name):
     """Those of RoBERTa have other special words than BERT, and settings of their own."""
     special = {"unk_token": "<unk>", "mask_token": {"content": "<mask>", "lstrip": True}}

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,40 @@ def test_dropout_is_in_all_places_of_a_new_model(kind, program):
     assert {p for name, p in drops.items() if inside not in name} == {0.25}
 
 
+def test_every_kind_of_run_learns_in_training_and_measures_in_evaluation(program, monkeypatch):
+    """Also one that goes on with a model or with a run: else it would drop nothing."""
+    language = importlib.import_module("train_language_model")
+    learn, modes = language.Trainer.learn, []
+
+    def modes_of(model):
+        return {module.training for module in model.modules()}
+
+    def learned(self, step):
+        modes.append(("learns", modes_of(self.model)))
+        return learn(self, step)
+
+    def loss_of(model, *batch, scores_of=language.loss_of):
+        if not ta.is_grad_enabled():
+            modes.append(("measures", modes_of(model)))
+        return scores_of(model, *batch)
+
+    monkeypatch.setattr(language.Trainer, "learn", learned)
+    monkeypatch.setattr(language, "loss_of", loss_of)
+    more = ["--steps", "2", "--dropout", "0.25"]
+    for options in (
+        [*TINY, *more, "--out", "first"],
+        ["--from", "first", "--steps", "2", "--out", "second"],
+        ["--from", "first", "--steps", "2", "--out", "third", "--lora", "2"],
+        ["--out", "first", "--resume", "--steps", "4"],
+    ):
+        modes.clear()
+        program(*([] if "--resume" in options else ["text.txt"]), *options)
+        assert ("learns", {True}) in modes
+        assert {str(mode) for mode in modes} <= {"('learns', {True})", "('measures', {False})"}
+    model = ta.models.CausalLM.from_pretrained("second")
+    assert {m.p for m in model.modules() if isinstance(m, ta.nn.Dropout)} == {0.25, 0.0}
+
+
 SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)]
 
 
@@ -144,6 +179,26 @@ def test_a_run_that_goes_on_for_longer_is_measured_on_the_way(longer, program):
     steps = [step for step, _ in state["held_out"].tolist()]
     assert steps[:11] == list(range(0, 21, 2))
     assert steps[11:] == list(range(20 + longer // 10, longer + 1, longer // 10))
+
+
+def test_a_run_of_steps_goes_on_for_minutes(program, monkeypatch):
+    """--minutes was taken, and changed nothing, because the run had done its steps."""
+    language = importlib.import_module("train_language_model")
+    program("text.txt", *TINY, "--steps", "2")
+    for options, steps, minutes in (
+        (["--minutes", "5"], None, 5),  # which is the default too
+        (["--minutes", "0.5"], None, 0.5),
+        (["--steps", "9"], 9, None),
+        (["--steps", "9", "--minutes", "5"], 9, None),
+        ([], 2, None),
+    ):
+        monkeypatch.setattr(sys, "argv", ["train_language_model.py", "--resume", *options])
+        args, _ = language.checked_options(language.options())
+        assert (args.steps, args.minutes) == (steps, minutes)
+    program("--resume", "--minutes", "0.01")
+    state = ta.load("runs/language_model/checkpoint.safetensors")
+    assert len(state["losses"]) > 2
+    assert (state["settings"]["steps"], state["settings"]["minutes"]) == (None, 0.01)
 
 
 def test_a_finished_run_says_so(program, capsys):
@@ -305,6 +360,17 @@ def test_a_run_that_is_refused_changes_no_other(program, trained, capsys):
         assert files_in(trained) == before, options
     complaint(program, capsys, "short.txt", "--out", "new")
     assert not Path("new").exists()
+
+
+def test_a_damaged_run_says_how_to_begin_anew(program, trained, capsys):
+    path = trained / "checkpoint.safetensors"
+    for content in (path.read_bytes()[:-9], b"{}", b""):
+        path.write_bytes(content)
+        for options in (["text.txt", *TINY], ["--resume"]):
+            said = complaint(program, capsys, *options, "--out", "run")
+            assert f"{path} is damaged" in said
+            assert "--overwrite" in said
+    program("text.txt", *TINY, "--steps", "2", "--out", "run", "--overwrite")
 
 
 def test_ctrl_c_before_the_first_model_saves_nothing(program, trained, capsys, monkeypatch):
@@ -506,10 +572,119 @@ def test_a_copy_of_a_text_counts_once(program, capsys):
     assert re.search(r"(copy|text).txt has the contents of (copy|text).txt, so it is left out", out)
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_sample_may_have_its_accents_in_the_other_form(form, program, capsys):
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    Path("text.txt").write_text(unicodedata.normalize(form, TEXT.replace("gr", "grü")), "utf-8")
+    program("text.txt", *TINY, "--steps", "1", "--out", "run")
+    capsys.readouterr()
+    asked = unicodedata.normalize(other, "grün ß")
+    program("--out", "run", "--sample", asked, "--length", "3")
+    out, said = capsys.readouterr()
+    assert said.startswith("it has never seen 'ß', so it reads the text without them\n")
+    assert out.startswith(unicodedata.normalize(form, "grün ß"))
+    importlib.import_module("chat").main(["--folder", "run", "--tokens", "3", asked])
+    assert "it has never seen 'ß', so it reads the text without them\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"made_of'])
+def test_a_damaged_note_of_the_ids_is_written_anew(content, program, trained, capsys):
+    (note,) = Path("run/ids").glob("*/training.json")
+    before = note.read_text("utf-8")
+    note.write_text(content, "utf-8")
+    program("--out", "run", "--resume", "--steps", "4")
+    assert note.read_text("utf-8") == before
+
+
+def test_a_damaged_checkpoint_says_how_to_begin_anew(program, trained, capsys):
+    (trained / "checkpoint.safetensors").write_bytes(b"")
+    for options in (["--resume"], ["text.txt"]):
+        said = complaint(program, capsys, *options, "--out", "run")
+        assert "run/checkpoint.safetensors is damaged" in said
+        assert "train again with --overwrite" in said
+    program("text.txt", *TINY, "--steps", "2", "--out", "run", "--overwrite")
+
+
+def test_a_checkpoint_of_another_program_is_refused_before_a_text_is_read(
+    program, capsys, monkeypatch
+):
+    Path("run").mkdir()
+    settings = {"steps": 3, "d_model": 8, "no_positions": False}
+    ta.save({"settings": settings, "losses": ta.zeros(3)}, "run/checkpoint.safetensors")
+    module = importlib.import_module("language_data")
+    monkeypatch.setattr(module, "standard_library", lambda: pytest.fail("too late"))
+    said = complaint(program, capsys, "--out", "run", "--resume")
+    assert said.endswith("run/checkpoint.safetensors was not made by this program")
+
+
+def test_texts_that_are_named_are_the_only_ones_that_are_sought(program, monkeypatch):
+    module = importlib.import_module("language_data")
+    monkeypatch.setattr(module, "standard_library", lambda: pytest.fail("sought"))
+    program("text.txt", *TINY, "--steps", "1")
+
+
+@pytest.mark.parametrize("name", ["width", "batch", "context", "lora"])
+def test_sizes_of_a_billion_are_refused(name, program, capsys):
+    said = complaint(program, capsys, "text.txt", f"--{name}", "1000000000")
+    assert said.endswith("must be 1 or more and at most 1,000,000, got 1000000000")
+
+
 def test_chat_needs_a_character_with_a_token(program, trained, capsys):
     chat = importlib.import_module("chat")
-    with pytest.raises(SystemExit, match="no character of the prompt has a token in this model"):
-        chat.main(["--folder", "run", "你好"])
+    for prompt in ("你好", ""):
+        with pytest.raises(SystemExit, match="2"):
+            chat.main(["--folder", "run", prompt])
+        said = capsys.readouterr().err
+        assert said.endswith("has a token in this model: nothing is left\n")
+    assert complaint(program, capsys, "--sample", "你好", "--out", "run").endswith("is left")
+
+
+def test_what_options_become(program, monkeypatch):
+    """Those that are not given are of --size, of --short, or of the model of --from."""
+    language = importlib.import_module("train_language_model")
+    program("text.txt", *TINY, "--steps", "1", "--out", "first")  # of 16 positions
+
+    def become(*options):
+        monkeypatch.setattr(sys, "argv", ["train_language_model.py", *map(str, options)])
+        args, state = language.checked_options(language.options())
+        assert state is None
+        return [getattr(args, name) for name in (*language.NAMES, "kind", "steps", "minutes")]
+
+    tiny, small, medium = ([2, 2, 64, 64, 16, 6e-3], [4, 4, 128, 256, 4, 2e-3],
+                           [6, 6, 384, 256, 16, 1e-3])  # fmt: skip
+    first = ["--from", "first"]
+    for options, sizes, kind, steps in (
+        ([], small, "llama", None),
+        (["--size", "tiny"], tiny, "llama", None),
+        (["--size", "medium", "--kind", "gpt2"], medium, "gpt2", None),
+        (["--short"], tiny, "llama", 20),
+        (["--short", "--size", "medium"], tiny, "llama", 20),
+        (["--short", "--steps", 3], tiny, "llama", 3),
+        (["--steps", 3, "--layers", 1, "--lr", 0], [1, *small[1:5], 0], "llama", 3),
+        (first, [*small[:3], 16, *small[4:]], "llama", None),
+        ([*first, "--context", 12], [*small[:3], 12, *small[4:]], "llama", None),
+        ([*first, "--context", 99], [*small[:3], 16, *small[4:]], "llama", None),
+        ([*first, "--short"], [*tiny[:3], 16, *tiny[4:]], "llama", 20),
+        ([*first, "--batch", 7, "--lr", 1], [*small[:3], 16, 7, 1], "llama", None),
+    ):
+        minutes = None if steps else 5.0
+        assert become("text.txt", *options) == [*sizes, kind, steps, minutes], options
+
+
+@pytest.mark.parametrize(("options", "number"), [(["--short"], 62), (["--steps", "1"], 62)])
+def test_all_files_that_are_named_are_read(options, number, program, capsys, monkeypatch):
+    """A trial reads 60 files of the standard library, and all files of a user."""
+    data = importlib.import_module("language_data")
+    Path("texts").mkdir()
+    for i in range(62):
+        Path(f"texts/{i}.txt").write_text(f"{i} " + TEXT[:200])
+    monkeypatch.setattr(data, "standard_library", lambda: sorted(Path("texts").glob("*.txt")))
+    small = ["--context", "8", "--width", "8", "--layers", "1", "--steps", "1"]
+    program("texts", *options, *small, "--out", "named")
+    assert capsys.readouterr().out.startswith(f"{number} files of text")
+    program(*options, *small, "--out", "library")
+    found = 60 if "--short" in options else number
+    assert capsys.readouterr().out.startswith(f"{found} files of text")
 
 
 @pytest.mark.parametrize("option", ["--temperature", "--dropout", "--weight-decay"])
@@ -624,6 +799,50 @@ def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path,
     assert changed.bytes < training.bytes
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda ids, note: ids.write_bytes(ids.read_bytes()[:-2]),
+        lambda ids, note: ids.write_bytes(b""),
+        lambda ids, note: ids.unlink(),
+        lambda ids, note: note.unlink(),
+        lambda ids, note: note.write_text("{}"),
+        lambda ids, note: note.write_text(
+            note.read_text().replace('"made_of": "', '"made_of": "0')
+        ),
+        lambda ids, note: note.write_text(note.read_text().replace("true", "false")),
+    ],
+)
+def test_ids_that_are_not_whole_are_written_again(data, tmp_path, damage):
+    """After a full disk, or if somebody took one of the two files away."""
+    path, ids = tmp_path / "text.txt", tmp_path / "ids.bin"
+    path.write_text(TEXT)
+    parts = data.divided([path])
+    encoder = data.Encoder(data.character_tokenizer(data.characters_of(parts)))
+    right = data.encoded(parts.training, encoder, ids, lambda _: None)
+    numbers, size = right.ids.tolist(), right.bytes
+    del right  # because it reads the file
+    damage(ids, tmp_path / "ids.json")
+    found = data.encoded(parts.training, encoder, ids, lambda _: None)
+    assert (found.ids.tolist(), found.bytes) == (numbers, size)
+
+
+@pytest.mark.parametrize("place", ["training", "held out"])
+def test_characters_without_a_token_are_counted_in_both_parts(data, tmp_path, place):
+    texts = {"training": "ab" * 5 + "ééü", "held out": "ba"}
+    if place == "held out":
+        texts = {"training": "ab" * 5, "held out": "baééü"}
+    spans = []
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, "utf-8")
+        spans.append([data.Span(tmp_path / name, 0, len(text.encode()))])
+    parts, tokenizer = data.Parts(*spans), data.character_tokenizer("ab")
+    with pytest.raises(ValueError, match=r"^3 of 15 characters \(20.00%\) .*: take") as caught:
+        data.check_tokens(tokenizer, parts)
+    assert "such as 'é', 'ü': " in str(caught.value)
+    data.check_tokens(data.character_tokenizer("abéü"), parts)
+
+
 def test_characters_may_have_a_token_that_ends_a_text(data):
     """Such a model may be taught further by --from."""
     tokenizer = data.character_tokenizer("abé")
@@ -690,6 +909,18 @@ def test_a_folder_is_its_texts(data, tmp_path):
         (tmp_path / name).write_bytes(content)
     assert data.files_of([tmp_path], tmp_path) == ([tmp_path / "b.txt"], 1, [])
     assert all("encodings" not in path.parts for path in data.standard_library())
+
+
+def test_what_is_hidden_in_a_folder_is_left_out_and_a_hidden_folder_that_is_named_is_read(
+    data, tmp_path
+):
+    folder = tmp_path / ".hidden" / "texts"
+    for name in ("a.txt", "b/c.txt", ".d.txt", "b/.e/f.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text")
+    found = [folder / "a.txt", folder / "b" / "c.txt"]
+    assert data.files_of([folder], tmp_path / "out") == (found, 0, [])
+    assert data.files_of([folder / ".d.txt"], tmp_path / "out") == ([folder / ".d.txt"], 0, [])
 
 
 def test_texts_of_a_folder_in_another_encoding_are_named(program, capsys):

@@ -24,7 +24,8 @@ from .settings import check_kind, is_inert, naming, read_json, settings_of, writ
 CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 # What stands before the names of layers, in one class of transformers and not in another.
-PREFIX = re.compile(r"((model|transformer|bert|roberta|distilbert)\.)*")
+PREFIX = re.compile(r"^((model|transformer|bert|roberta|distilbert)\.)*")
+NUMBER = re.compile(r"\.\d+\.")
 # Settings that are read; then those of which the tensors say enough, and notes.
 KNOWN = """
 alpha_pattern lora_alpha lora_dropout r rank_pattern use_rslora
@@ -89,10 +90,11 @@ class Published(nn.Module):
 
         Raises FileNotFoundError for a missing file, and CheckpointError, which names the file and
         the setting or tensor, for what is not LoRA alone, such as DoRA, trained biases or whole
-        modules, and for tensors that do not fit. Nothing is changed then.
+        modules, and for tensors that do not fit or are missing. Nothing is changed then.
         """
         corrections, own = read_adapter(folder, self.published_parts()), self.adapters
-        linears = {place: own.linears.get(place) or get(self, place) for place in corrections}
+        there = dict(self.named_modules()) | own.linears
+        linears: dict[str, Any] = {place: there.get(place) for place in corrections}
         with naming(Path(folder)):
             for place, linear in linears.items():
                 check_type(f"{place} must be a Linear, which LoRA adapts", linear, AdaptedLinear)
@@ -211,10 +213,12 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
         raise FileNotFoundError(
             f"{folder} has no {ADAPTER}: write the adapter anew with PEFT's save_pretrained"
         )
-    known = {without_prefix(key): part for key, part in parts.items() if key.endswith(".weight")}
+    known = {PREFIX.sub("", key): part for key, part in parts.items() if key.endswith(".weight")}
     corrections: dict[str, Correction] = {}
     for name, pair in pairs_of(load_tensors(path), path):
-        part = known.get(without_prefix(f"{name}.weight"))
+        part = known.get(PREFIX.sub("", f"{name}.weight"))
+        if part is None and name.endswith("pooler.dense"):
+            continue  # `all-linear` names it, and a model without it does not read it
         if part is None or len(part.shape) != 2:
             raise CheckpointError(f"{path}: {name} is no matrix of this model")
         with naming(path.with_name(CONFIG)):
@@ -229,14 +233,32 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
         shared = nn.Parameter(pair["A"])  # by the layers that are one matrix in the file
         for place, b in zip(places(part), blocks.to_ours(pair["B"]).values(), strict=True):
             corrections[place] = shared, b, scale, config.get("lora_dropout", 0.0)
+    kinds = {NUMBER.sub("", place) for place in corrections}  # without the number of a layer
+    with naming(path.with_name(CONFIG)):
+        for key, part in parts.items() if config.get("layers_to_transform") is None else ():
+            place, name = places(part)[0], key.removesuffix(".weight")
+            is_left_out = place not in corrections and NUMBER.sub("", place) in kinds
+            targets, others = (config.get(f"{x}_modules") for x in ("target", "exclude"))
+            if is_left_out and is_named(targets, name) and not is_named(others, name):
+                raise ValueError(
+                    f"target_modules name {name}, and {ADAPTER} has nothing for it: was it made "
+                    "for a model with fewer layers?"
+                )
     return corrections
+
+
+def is_named(names: Any, name: str) -> bool:
+    """Whether a setting of PEFT, a regular expression or ends of names, names a matrix."""
+    if not isinstance(names, str):
+        names = rf"(.*\.)?({'|'.join(names or ())})"
+    return re.fullmatch(names, name) is not None
 
 
 def check_config(config: dict[str, Any]) -> None:
     """Only what is LoRA alone is read."""
     for name, value in config.items():
-        plain = name in KNOWN.split() or any(value is x or value == x for x in PLAIN.get(name, ()))
-        if not plain and not is_inert(name, value):
+        is_plain = name in KNOWN.split() or value in PLAIN.get(name, ())
+        if not is_plain and not is_inert(name, value):
             raise ValueError(
                 f"{name} {value!r:.60} is not read here: make a whole model of it with PEFT's "
                 "merge_and_unload() and save_pretrained(), and read that"
@@ -265,10 +287,6 @@ def pairs_of(
     if not pairs:
         raise CheckpointError(f"{path} has no tensors")
     yield from pairs.items()
-
-
-def without_prefix(name: str) -> str:
-    return PREFIX.sub("", name, count=1)
 
 
 def of_pattern(config: dict[str, Any], pattern: str, name: str, default: str) -> Any:

@@ -28,15 +28,6 @@ REQUIRED: dict[str, Any] = {
     "add_cross_attention": False,
     "is_encoder_decoder": False,
 }
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
 # DistilBERT's names of settings, by BERT's.
 DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -47,6 +38,8 @@ DISTILBERT_NAMES = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }
+# Integers above 0; the four after the first have other names there.
+SIZES = ("vocab_size", *[*DISTILBERT_NAMES][:4], "max_position_embeddings", "type_vocab_size")
 GELUS_BY_TANH = ("gelu_accurate", "gelu_fast", "gelu_new", "gelu_python_tanh", "gelu_pytorch_tanh")
 ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu"}
 ACTIVATIONS |= dict.fromkeys(GELUS_BY_TANH, "gelu_tanh")
@@ -106,13 +99,10 @@ class BertEncoder(Published):
         self.token_type = None if types is None else nn.Embedding(types, width)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.dropout = nn.Dropout(dropout)
-        attention = nn.MultiHeadedAttention(
-            config["num_attention_heads"], width, config.get("attention_probs_dropout_prob", 0.1)
-        )
-        activation = ACTIVATIONS[config["hidden_act"]]
-        feed_forward = nn.PositionwiseFeedForward(
-            width, config["intermediate_size"], 0.0, activation
-        )
+        of_weights = config.get("attention_probs_dropout_prob", 0.1)
+        attention = nn.MultiHeadedAttention(config["num_attention_heads"], width, of_weights)
+        inner, activation = config["intermediate_size"], ACTIVATIONS[config["hidden_act"]]
+        feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, activation)
         layer = nn.EncoderLayer(width, attention, feed_forward, dropout, "post", eps)
         self.encoder = nn.Encoder(layer, config["num_hidden_layers"], skip_padding=True)
 

@@ -334,8 +334,9 @@ class CausalLM(Published):
         """The model of a folder with config.json and model.safetensors, as transformers writes it.
 
         sha256: what model.safetensors must have. float16 and bfloat16 become float32. The weights
-        may lie in several files with model.safetensors.index.json. With tokenizer.json it has a
-        tokenizer. It ends texts at the ids of config.json and of generation_config.json.
+        may lie in several files with model.safetensors.index.json, and be the layers alone, as
+        LlamaModel is saved, if the head is tied. With tokenizer.json it has a tokenizer. It ends
+        texts at the ids of config.json and of generation_config.json.
         Errors: as `from_gguf`.
         """
         config, path = read_folder(folder, files.checked_config, sha256)

@@ -59,9 +59,8 @@ no_rope_layers pad_token_id rope_parameters rope_scaling sliding_window use_slid
 # not say them drops nothing, where transformers' GPT-2 takes 0.1.
 DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split()), ()),
-    **dict.fromkeys(DROPOUTS, ()),
-    "scale_attn_weights": (True,),
+    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *DROPOUTS), ()),
+    **dict.fromkeys(("is_causal", "scale_attn_weights"), (True,)),
 }
 
 
@@ -258,7 +257,6 @@ def chat_settings(
     return given.pop("chat_template", None), given
 
 
-IN_GGUF = ("llama", "qwen2", "qwen3")
 SCALING_IN_GGUF = {
     "rope.scaling.type": "rope_type",
     "rope.scaling.factor": "factor",
@@ -278,8 +276,7 @@ def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
     """The words of a chat's template, by their ids in a GGUF file."""
     words = dict(enumerate(settings.get("tokenizer.ggml.tokens", ())))
     names = ("bos_token", "eos_token")
-    found = {name: words.get(settings.get(f"tokenizer.ggml.{name}_id", -1)) for name in names}
-    return {name: word for name, word in found.items() if word is not None}
+    return {name: words.get(settings.get(f"tokenizer.ggml.{name}_id", -1)) for name in names}
 
 
 def gguf_config(
@@ -290,7 +287,7 @@ def gguf_config(
     divisors: of the rates of rotation, which is what such a file has of the scaling of Llama 3.1.
     """
     kind = settings.get("general.architecture")
-    check_choice("general.architecture", kind, *IN_GGUF)
+    check_choice("general.architecture", kind, "llama", "qwen2", "qwen3")
     config: dict[str, Any] = {"model_type": kind, "tie_word_embeddings": is_tied}
     scaling: dict[str, Any] = {}
     for key, value in settings.items():
@@ -325,9 +322,12 @@ def gguf_config(
 
 
 def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
-    """The tensors of a state that count, under names without the prefix of GPT-2."""
+    """The tensors of a state that count. GPT-2's names lose their prefix; those of the layers
+    alone, as LlamaModel is saved, get the one that they have in a whole model."""
     kept = [key for key in state if not key.endswith(IGNORED)]
     used = {key.removeprefix("transformer."): state[key] for key in kept}
+    if "embed_tokens.weight" in used:
+        used = {key if key == "lm_head.weight" else f"model.{key}": x for key, x in used.items()}
     if len(used) < len(kept):
         raise CheckpointError(f"{path}: a tensor is there twice, once without the transformer.")
     if is_tied:

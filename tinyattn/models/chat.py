@@ -3,6 +3,7 @@
 import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from ..base.checks import check_choice, check_size, listed, optional_package
@@ -75,9 +76,7 @@ def chat_prompt(template: str | None, messages: Iterable[Message], **words: str 
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
-    environment.filters["tojson"] = lambda x, **options: json.dumps(
-        x, **{"ensure_ascii": False, **options}
-    )
+    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
     # Templates of transformers may ask whether tools and documents are none.
     environment.globals.update(raise_exception=refuse, tools=None, documents=None)
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

@@ -148,10 +148,8 @@ def matrices_of(
         layers = min(layers, most // 6 + 1)
     is_encoder = column in (BERT, DISTILBERT)
     ends, parts = (ENCODER_ENDS, ENCODER_PARTS) if is_encoder else (ENDS, PARTS)
-    blocks = [("", "", ends)]
-    for i in range(layers):
-        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), parts))
-    for ours, theirs, table in blocks:
+    blocks = [(f"encoder.layers.{i}.", LAYER[column].format(i), parts) for i in range(layers)]
+    for ours, theirs, table in [("", "", ends), *blocks]:
         for row in table.strip().splitlines():
             name, letters, *names = row.split()
             their_name = names[column - BERT if is_encoder else column]
@@ -167,9 +165,9 @@ def has_bias(config: dict[str, Any], name: str) -> bool:
     if kind in ("gpt2", *ENCODERS):
         return name not in WITHOUT_BIAS
     if part.startswith("w_"):
-        return config["mlp_bias"]
-    is_biased = kind == "qwen2" and part != "W_o"
-    return part.startswith("W_") and (is_biased or config["attention_bias"])
+        return config["mlp_bias"] and kind in ("llama", "smollm3")
+    is_biased = part != "W_o" if kind == "qwen2" else config["attention_bias"] and kind != "mistral"
+    return part.startswith("W_") and is_biased
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -281,16 +279,16 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
             f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
             f"config.json and {WEIGHTS}"
         )
+    if Path(folder, "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} has adapter_config.json: read the model that it was made for, and call its "
+            "load_adapter, or that of its encoder; if both are here, each needs a folder of its own"
+        )
     return Path(folder)
 
 
 def weights_of(folder: Path) -> Path:
     """The file of weights, or their index; the error says how to make it of others."""
-    if (folder / "adapter_config.json").is_file():
-        raise CheckpointError(
-            f"{folder} has adapter_config.json: read the model that it was made for, and then "
-            "model.load_adapter(folder); if both are here, each needs a folder of its own"
-        )
     for name in (WEIGHTS, INDEX):
         if (folder / name).is_file():
             return folder / name

@@ -86,9 +86,8 @@ class SentenceEncoder(nn.Module):
         modules = sentence_files.read_modules(checked_folder(folder))
         (_, of_encoder), (_, of_pooling), *others = modules  # the folder of each
         encoder = BertEncoder.from_pretrained(checked_folder(of_encoder), sha256)
-        sizes = encoder.config, encoder.most_tokens
-        files, length = sentence_files.read_tokenizer(of_encoder, *sizes)
-        width = encoder.config["hidden_size"]
+        config, width = encoder.config, encoder.config["hidden_size"]
+        files, length = sentence_files.read_tokenizer(of_encoder, config, encoder.most_tokens)
         pooling, include_prompt = sentence_files.read_pooling(of_pooling, width)
         head = sentence_files.read_head(others, width * len(pooling))
         settings = sentence_files.read_model_settings(Path(folder))
@@ -143,8 +142,7 @@ class SentenceEncoder(nn.Module):
         if prompt and not self.include_prompt:
             skipped = len(self.tokenize([prompt])[0]) - 1  # without [SEP]
         cut = self.settings["truncate_dim"]
-        dtype = self.encoder.word.weight.dtype
-        out = np.zeros((len(tokens), self.width()), dtype)[:, :cut]
+        out = np.zeros((len(tokens), self.width()), self.encoder.word.weight.dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         with evaluated(self), no_grad():
             for start in range(0, len(order), batch_size):
@@ -181,9 +179,9 @@ class SentenceEncoder(nn.Module):
             check_type(expected, part, (sentence_files.Dense, sentence_files.Normalize))
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
-        sentence_files.write_modules(folder, self)
         for name in set(TOKENIZER).difference(self.files) if self.files else ():
             (folder / name).unlink(missing_ok=True)  # that of another model would count
+        sentence_files.write_modules(folder, self)
         for name, content in self.files.items():
             write_atomically(folder / name, [content])
 

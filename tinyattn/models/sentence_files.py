@@ -16,7 +16,7 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, settings_of, write_json
-from .tokenizer_files import TOKENIZER, checked_config, normalized, normalizers
+from .tokenizer_files import TOKENIZER, added_tokens, checked_config, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -37,9 +37,7 @@ SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Settings of Transformer: () is for any value, because it is read elsewhere or changes no point.
 TRANSFORMER: dict[str, tuple[Any, ...]] = {
-    "max_seq_length": (),
-    "do_lower_case": (),
-    "unpad_inputs": (),
+    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs"), ()),
     "modality_config": ({"text": TEXT},),
     "transformer_task": ("feature-extraction",),
     "module_output_name": ("token_embeddings",),
@@ -100,8 +98,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
         kinds = [kind for kind, _ in modules]
         if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) & {*KINDS[:2]}:
             raise ValueError(
-                "the modules must be a Transformer, a Pooling, and then Dense and Normalize, got "
-                f"{kinds}"
+                f"the modules must be a Transformer, a Pooling, Dense and Normalize, got {kinds}"
             )
         if not is_there(modules[1][1] / "config.json"):
             raise ValueError(f"the Pooling has no config.json in {modules[1][1].name}")
@@ -166,9 +163,8 @@ def read_dense(folder: Path, width: int) -> Dense:
     shapes = {"linear.weight": (n_out, width)} | ({"linear.bias": (n_out,)} if bias else {})
     parts = {key: Part({key: shape}) for key, shape in shapes.items()}
     file = weights_of(folder)
-    state = load_tensors(file)
     make = partial(Dense, width, n_out, bias, activation)
-    return filled(make, lambda _: None, parts, state, file)
+    return filled(make, lambda _: None, parts, load_tensors(file), file)
 
 
 def read_model_settings(folder: Path) -> dict[str, Any]:
@@ -249,7 +245,6 @@ def write_modules(folder: Path, model: Any) -> None:
         for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
     write_json(folder / "modules.json", modules)
-    width = model.encoder.config["hidden_size"]
     for part, path in zip(model.head, paths[2:], strict=True):
         if isinstance(part, Normalize):
             (folder / path).mkdir(exist_ok=True)
@@ -263,19 +258,22 @@ def write_modules(folder: Path, model: Any) -> None:
         }
         write_json(folder / path / "config.json", settings)
         save(part.state_dict(), folder / path / WEIGHTS)
-    write_json(folder / paths[1] / "config.json", pooling_settings(model, width))
+    write_json(folder / paths[1] / "config.json", pooling_settings(model))
     # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
-    content = model.files.get(TOKENIZER[0])
-    first = (normalizers(json.loads(content)) if content else [])[:1]
-    lower = {"do_lower_case": True} if first == [{"type": "Lowercase"}] else {}
+    tokenizer = json.loads(model.files.get(TOKENIZER[0]) or "{}")
+    is_lower = normalizers(tokenizer)[:1] == [{"type": "Lowercase"}]
+    lower = {"do_lower_case": True} if is_lower else {}
     write_json(folder / LENGTHS, {"max_seq_length": model.max_length} | lower)
-    settings = {name: x for name, x in model.settings.items() if x is not None}
-    write_json(folder / MODEL, settings)
+    write_json(folder / MODEL, {name: x for name, x in model.settings.items() if x is not None})
+    if tokenizer and TOKENIZER[1] not in model.files:  # it would be made a BertTokenizer
+        words = {token["id"]: token["content"] for token in added_tokens(tokenizer)}
+        pad = {"pad_token": words.get(model.encoder.config["pad_token_id"])}
+        write_json(folder / TOKENIZER[1], {"tokenizer_class": "PreTrainedTokenizerFast"} | pad)
 
 
-def pooling_settings(model: Any, width: int) -> dict[str, Any]:
+def pooling_settings(model: Any) -> dict[str, Any]:
     """Old versions know one order only, and no include_prompt before 2.3."""
-    settings: dict[str, Any] = {"word_embedding_dimension": width}
+    settings: dict[str, Any] = {"word_embedding_dimension": model.encoder.config["hidden_size"]}
     if list(model.pooling) == [mode for mode in POOLINGS.values() if mode in model.pooling]:
         settings |= {name: mode in model.pooling for name, mode in POOLINGS.items()}
     else:

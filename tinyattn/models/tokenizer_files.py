@@ -35,13 +35,11 @@ stride tokenizer_file truncation_strategy verbose
 # What tokenizer_config.json may say; () is for any value, which is checked where it is read.
 KNOWN: dict[str, tuple[Any, ...]] = {
     "tokenizer_class": (*BERTS, *AS_IT_STANDS, None),
-    "do_lower_case": (True, False),
-    "tokenize_chinese_chars": (True, False),
+    **dict.fromkeys(("do_lower_case", "tokenize_chinese_chars"), (True, False)),
     "strip_accents": (True, False, None),
     "do_basic_tokenize": (True,),
     "split_special_tokens": (False,),
-    "never_split": (None, []),
-    "additional_special_tokens": (None, []),
+    **dict.fromkeys(("never_split", "additional_special_tokens"), (None, [])),
     "extra_special_tokens": (None, [], {}),
     "auto_map": (None, {}),
     **{name: (word,) for name, word in SPECIAL.items()},

@@ -15,7 +15,7 @@ lora.py         a low-rank correction of a frozen Linear
 import sys
 
 from .. import functional as functional
-from ..base.names import offer
+from ..base.names import offer, own_names
 from . import init as init
 from .attention import AdditiveAttention as AdditiveAttention
 from .attention import DotProductAttention as DotProductAttention
@@ -59,5 +59,4 @@ from .transformer import clones as clones
 # So that `import tinyattn.nn.functional as F` works, as in PyTorch; it is tinyattn.functional.
 sys.modules[f"{__name__}.functional"] = functional
 
-_own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
-offer(globals(), "nn", sorted([*_own, "functional", "init"]))
+offer(globals(), "nn", sorted([*own_names(globals()), "functional", "init"]))

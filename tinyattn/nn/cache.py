@@ -102,9 +102,7 @@ def checked_rows(rows: Any) -> np.ndarray:
     index = to_device(array_like(rows, "rows"), "cpu")
     index = index if index.size else index.astype(np.int64)  # an empty list holds floats
     if index.ndim != 1 or index.dtype.kind not in "iub":
-        raise ShapeError(
-            f"select takes the numbers of samples (B',), got {index.dtype} of shape {index.shape}"
-        )
+        raise ShapeError(f"select takes numbers of samples (B',), got {index.dtype} {index.shape}")
     return index
 
 

@@ -11,12 +11,8 @@ from ..tensors.tensor import Tensor
 from .module import AnyModule, Module
 
 
-class ModuleList(Module, MutableSequence[AnyModule]):
-    """A list of modules that `parameters()` and the rest find.
-
-    The names of its elements are numbers. None is an element too, for a module that is left out.
-    Differs from PyTorch: attributes with other names are no elements.
-    """
+class Modules(Module, MutableSequence[AnyModule]):
+    """What ModuleList and Sequential share. Neither is the other, because programs ask which."""
 
     _kinds: tuple[type, ...] = (Module, NoneType)
 
@@ -88,6 +84,14 @@ class ModuleList(Module, MutableSequence[AnyModule]):
         self._fill(modules)
 
 
+class ModuleList(Modules[AnyModule]):
+    """A list of modules that `parameters()` and the rest find.
+
+    The names of its elements are numbers. None is an element too, for a module that is left out.
+    Differs from PyTorch: attributes with other names are no elements.
+    """
+
+
 class ModuleDict(Module, MutableMapping[str, AnyModule]):
     """A dict of modules that `parameters()` and the rest find. Keys are names of attributes.
 
@@ -130,7 +134,7 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
         return len(self._modules)
 
 
-class Sequential(ModuleList[Module]):
+class Sequential(Modules[Module]):
     """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
 
     A module that is set as an attribute, `model.head = c`, is the next one. In one dict of modules
@@ -157,7 +161,7 @@ class Sequential(ModuleList[Module]):
     def _elements(self) -> Mapping[str, Any]:
         return self._modules
 
-    @overload
+    @overload  # type: ignore[override]
     def __getitem__(self, index: int) -> Module: ...
     @overload
     def __getitem__(self, index: slice) -> Sequential: ...

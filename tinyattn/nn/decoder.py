@@ -128,8 +128,8 @@ class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
     Only ids after those that the call before had too are computed, in eval(), whatever the mode of
-    the model is. All are computed if the model has learned since, or has other parts or hooks. A
-    subclass has `new_cache`, and `scores`, which computes what is not in the cache.
+    the model is. All are computed if the model has learned since, or has other parts, numbers or
+    hooks. A subclass has `new_cache`, and `scores`, which computes what is not in the cache.
     """
 
     model: Any
@@ -189,7 +189,7 @@ class NextScores:
 
 
 def state_of(model: Module) -> list[Any]:
-    """What differs after a step of training, a load, or a change of the parts or the hooks.
+    """What differs after a step of training, a load, or a change of parts, numbers or hooks.
 
     A step of generation calls it, so it reads the attributes themselves: `parameters()` checks the
     lists of each module too, which takes ten times as long.
@@ -204,6 +204,8 @@ def state_of(model: Module) -> list[Any]:
                     parts.append(value)
             elif isinstance(value, Tensor):
                 state += value._version, getattr(value._version, "changes", 0)
+            elif type(value) in (int, float):  # such as the scale of a LoRA, and no mode
+                state.append(value)
     return state
 
 

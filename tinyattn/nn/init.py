@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import as_array, check_choice, check_type, require_float
-from ..base.names import offer
+from ..base.names import offer, own_names
 from ..base.random import generator
 from ..engine.autograd import Leaf
 from ..engine.grad_mode import no_grad
@@ -159,5 +159,4 @@ def linear_default_(weight: Tensor, bias: Tensor | None) -> None:
         uniform_(bias, -bound, bound)
 
 
-_own = [n for n, x in globals().items() if getattr(x, "__module__", "") == __name__]
-offer(globals(), "nn.init", sorted(_own))
+offer(globals(), "nn.init", sorted(own_names(globals())))

@@ -26,9 +26,7 @@ class Int8Linear(Module):
     def __init__(self, weight: Tensor, bias: Parameter | None = None) -> None:
         super().__init__()
         if weight.dtype not in (np.float32, np.float64):
-            raise DtypeError(
-                f"int8 weights are made of float32 or float64, got {weight.dtype}: call .float()"
-            )
+            raise DtypeError(f"int8 takes float32 or float64, got {weight.dtype}: call .float()")
         array = weight.detach()._data
         xp = namespace(array)
         scale = xp.abs(array).max(1) / 127

@@ -80,9 +80,7 @@ class LoRA(Module):
         RuntimeError for int8 weights, which would be rounded once more.
         """
         if isinstance(self.linear, Int8Linear):
-            raise RuntimeError(
-                "int8 weights take no correction: merge it into the model of floating numbers"
-            )
+            raise RuntimeError("int8 weights take no correction: merge it into floating weights")
         if self.unmerged is None:
             self.unmerged, self.linear = self.linear, copy.copy(self.linear)
             merged = self.unmerged.weight + self.scale * self.B @ self.A
@@ -121,9 +119,7 @@ class LoRA(Module):
         wanted = {id(linear) for _, name, linear in places if name in names}
         wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
         if not wanted:
-            raise ValueError(
-                f"this model has no Linear with a name of {list(names)} that is not in a LoRA yet"
-            )
+            raise ValueError(f"no Linear with a name of {list(names)} that is not in a LoRA yet")
         places = [place for place in places if id(place[2]) in wanted]
         inserted = exchange(places, lambda linear: LoRA(linear, rank, scale, dropout))
         learned = [p for x in model.modules() if isinstance(x, LoRA) for p in (x.A, x.B)]

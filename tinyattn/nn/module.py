@@ -143,10 +143,10 @@ class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
     Parameters and Modules that are assigned to attributes, and buffers (`register_buffer`), are
-    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. A plain Tensor
-    is not, even if it requires gradients, as in PyTorch: make it an nn.Parameter, so that it is
-    trained. Modules in a plain list or dict would not be found, so these raise TypeError; use
-    ModuleList.
+    found by `parameters()`, `state_dict()` and the rest: first all of the module's own, then those
+    of each Module inside it, in the order of assignment. A plain Tensor is not, even if it requires
+    gradients, as in PyTorch: make it an nn.Parameter, so that it is trained. Modules in a plain
+    list or dict would not be found, so these raise TypeError; use ModuleList.
 
         >>> class Double(nn.Module):
         ...     def __init__(self):
@@ -193,6 +193,9 @@ class Module:
             if hasattr(type(self), name):  # a property, whose own error led here
                 return object.__getattribute__(self, name)
             raise UnknownNameError(type(self).__name__, name, self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)  # Python would ask a __getattr__ of a subclass for this method
 
     def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -264,16 +267,14 @@ class Module:
         self.__dict__["_buffer_names"] = {**self._buffer_names, name: persistent}
 
     def _forget_buffer(self, name: str) -> None:
-        kept = {n: is_saved for n, is_saved in self._buffer_names.items() if n != name}
-        self.__dict__["_buffer_names"] = kept
+        self.__dict__["_buffer_names"] = {n: x for n, x in self._buffer_names.items() if n != name}
 
     # Modules and parameters inside
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules that this one has itself, each once."""
         self._check_containers()
-        names = {id(module): name for name, module in reversed([*self._modules.items()])}
-        yield from ((n, m) for n, m in self._modules.items() if names[id(m)] == n)
+        return self._each_once("_modules", "", recurse=False)
 
     def children(self) -> Iterator[Module]:
         """The modules that this one has itself."""
@@ -304,16 +305,18 @@ class Module:
         """This module and all those inside it."""
         yield from (module for _, module in self.named_modules())
 
-    def named_parameters(self, *, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, in order of assignment, with its dotted name.
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, with its dotted name behind the prefix.
 
-        recurse=False: only those of this module itself.
+        recurse=False: only those of this module itself, which come first, in order of assignment.
         """
-        return self._each_once("_parameters", recurse)
+        return self._each_once("_parameters", prefix, recurse)
 
-    def _each_once(self, kind: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+    def _each_once(self, kind: str, start: str, recurse: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for prefix, module in self.named_modules() if recurse else [("", self)]:
+        for prefix, module in self.named_modules(start) if recurse else [(start, self)]:
             for key, value in getattr(module, kind).items():
                 if id(value) not in seen:
                     seen.add(id(value))
@@ -323,9 +326,9 @@ class Module:
         """The parameters of this module and of all those inside it, each once."""
         yield from (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, *, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and of all those inside it, each once."""
-        return self._each_once("_buffers", recurse)
+        return self._each_once("_buffers", prefix, recurse)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
@@ -373,7 +376,6 @@ class Module:
         return self
 
     def _convert(self, target: DTypeLike) -> None:
-        dtype = None if checks.names_device(target) else checks.checked_dtype(target)
         for parameter in self.parameters():
             grad = parameter.grad
             parameter.data = parameter.detach().to(target)._data
@@ -381,10 +383,10 @@ class Module:
                 parameter.grad = grad.to(target)
         for module in self.modules():
             for name, buffer in module._buffers.items():
-                if dtype is None:
-                    buffer.data = to_device(buffer._data, str(target))
+                if checks.names_device(target):
+                    buffer.data = buffer.detach().to(target)._data
                 elif buffer.dtype.kind == "f":
-                    buffer.data = module.converted_buffer(name, dtype)._data
+                    buffer.data = module.converted_buffer(name, checks.checked_dtype(target))._data
 
     def half(self) -> Self:
         """Convert to float16, in place. Returns self."""
