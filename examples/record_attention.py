@@ -107,13 +107,12 @@ def words_to_type() -> dict:
 
 def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
-    args = SETTINGS
-    args.out.mkdir(parents=True, exist_ok=True)
+    SETTINGS.out.mkdir(parents=True, exist_ok=True)
     training, test = stress_data.load()
     shown = stress_data.encode_words(WORDS)
-    some = np.random.default_rng(args.seed).permutation(len(test.words))[:500]
-    ta.manual_seed(args.seed)
-    run = Run(StressTagger(args), args)
+    some = np.random.default_rng(SETTINGS.seed).permutation(len(test.words))[:500]
+    ta.manual_seed(SETTINGS.seed)
+    run = Run(StressTagger(SETTINGS), SETTINGS)
     film: list[dict] = []
 
     def held_out() -> ta.Tensor:
@@ -122,7 +121,7 @@ def main() -> None:
         film.append({"step": len(run.losses), "loss": round(loss.item(), 4), **seen})
         return loss
 
-    drawn = batches(training.lengths, args.batch_size, args.seed)
+    drawn = batches(training.lengths, SETTINGS.batch_size, SETTINGS.seed)
     run.train(drawn, partial(loss_of, run.model, training), held_out)
 
     # The model that is shown is the one whose parameters are kept, and these are float16.
@@ -141,7 +140,7 @@ def main() -> None:
         for word, ids, truth, length, seen in zip(*shown, look(run.model, shown), strict=True)
     ]
     record = {
-        "steps": args.steps,
+        "steps": SETTINGS.steps,
         "vowels_right": round(right[0], 4),
         "words_right": round(right[1], 4),
         "losses": [round(loss, 3) for loss in run.losses],
@@ -149,7 +148,7 @@ def main() -> None:
         "film": {"word": FILM, "frames": film},
     }
     write("encoder_attention.json", json.dumps(record, separators=(",", ":")))
-    write_script("weights", weights_of(run.model, args.heads), "Parameters of an encoder")
+    write_script("weights", weights_of(run.model, SETTINGS.heads), "Parameters of an encoder")
     write_script("words", words_to_type(), DICTIONARY)
     print(f"{right[0]:.1%} of vowels, {right[1]:.1%} of words right")
 

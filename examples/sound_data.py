@@ -53,8 +53,7 @@ def encode(words: list[str]) -> Pairs:
 
 def each(n: int, pairs: Pairs) -> Pairs:
     """Every n-th word."""
-    words, letters, sounds, lengths = pairs
-    return Pairs(words[::n], letters[::n], sounds[::n], lengths[::n])
+    return Pairs(pairs.words[::n], pairs.letters[::n], pairs.sounds[::n], pairs.lengths[::n])
 
 
 def load() -> tuple[Pairs, Pairs]:

@@ -200,8 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
     if path is None or importlib.util.find_spec("tokenizers") is None:
         sys.exit(f"examples/teach_facts.py {ADVICE}")
     if options.out is not None:
-        config = options.out / "adapter_config.json"
-        programs.refuse_lost(config, options.overwrite, "an adapter")
+        programs.refuse_lost(options.out / "adapter_config.json", options.overwrite, "an adapter")
         programs.make_folder(options.out)  # now, and not after the training
     begin = time.perf_counter()
     ta.manual_seed(0)

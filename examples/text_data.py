@@ -57,13 +57,16 @@ def read_csv(
     the first line so that both columns are there. encoding: by default UTF-8, or what a mark at the
     beginning of the file says.
 
-    A row without a text or a label is left out, and one printed line counts them. ValueError says
-    what is wrong with a file, and in which line.
+    A row without a text or a label is left out, and one printed line counts them. Another one says
+    if the first line is probably a text. ValueError says what is wrong with a file, and in which
+    line.
     """
     text, label = (None if name is None else plain_name(name) for name in (text, label))
     content = decoded(path, encoding)
-    excel = re.match('"?sep=(.)"?(\r\n?|\n)', content, re.IGNORECASE)  # Excel's own first line
-    if excel:
+    if re.match(r'\s*\[?\s*\{\s*"', content):
+        raise ValueError(f"{path}: it is in JSON: save it as CSV, whose first line names columns")
+    # Excel's own first line
+    if excel := re.match('"?sep=(.)"?(\r\n?|\n)', content, re.IGNORECASE):
         content, separator = excel[2] + content[excel.end() :], separator or excel[1]
     separator = separator or separator_of(content, text, label)
     (_, names), *rows = records(path, content, separator) or [(1, [])]
@@ -100,6 +103,12 @@ def read_csv(
     if empty:
         print(f"{path}: rows without a text or a label are left out; they are {len(empty):,} of "
               f"{len(rows):,}, the first in line {empty[0]}")  # fmt: skip
+    if label in map(plain_name, set(labels)):
+        named = {text: "text", label: "label"}
+        header = separator.join(named.get(name, name) for name in names)
+        print(f"warning: the column of the labels is called {label!r}, as one of the labels is. "
+              f"If the first line of {path} is a text with its label, it is not learned: write a "
+              f'line with names above it, "{header}"')  # fmt: skip
     return texts, labels
 
 
@@ -123,7 +132,7 @@ def chosen(
     if text is None or label is None:
         raise ValueError(
             "name the column of the texts with --text and that of the labels with --label; "
-            f"{path} has {names}"
+            f"the first line of {path}, which names the columns, is {names}"
         )
     print(f"{path}: the texts are in column {text!r}, and the labels in column {label!r} "
           "(--text and --label choose others)")  # fmt: skip

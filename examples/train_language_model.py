@@ -40,7 +40,7 @@ import programs  # first, because Ctrl-C while the others import is its business
 # isort: split
 import language_data as data
 import numpy as np
-from programs import at_least_one, complaints, number_in
+from programs import at_least_one, complaints, number_in, size
 from training import (
     Run,
     check_batch,
@@ -98,7 +98,7 @@ def options() -> argparse.ArgumentParser:
     add("--short", action="store_true", help="a trial of 20 steps of a tiny model")
     add("--size", choices=SIZES, default="small", help="(%(default)s)")
     for name in NAMES[:-1]:
-        add(f"--{name}", help="that of --size, if it is not given", **whole)
+        add(f"--{name}", type=size, metavar="N", help="that of --size, if it is not given")
     add("--lr", type=number_in(0, 10), help="highest learning rate")
     add("--kind", choices=KINDS, help=f"({KINDS[0]})")
     add("--dropout", type=number_in(0, 0.99), default=0.0, metavar="P", help="(%(default)s)")
@@ -111,7 +111,7 @@ def options() -> argparse.ArgumentParser:
     add(
         "--from", dest="start", type=os.path.abspath, metavar="FOLDER", help="go on with this model"
     )
-    add("--lora", help="train a LoRA of this rank alone", **whole)
+    add("--lora", type=size, metavar="N", help="train a LoRA of this rank alone")
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
     again = parser.add_mutually_exclusive_group()
@@ -231,8 +231,7 @@ def model_and_text(
 def folder_of_ids(args: argparse.Namespace) -> Path:
     """Each text with its tokens has its own, so a run that is refused changes no other run."""
     made_of = repr((args.digest, args.tokens, args.words, args.start)).encode()
-    folder: Path = args.out / "ids" / hashlib.sha256(made_of).hexdigest()[:12]
-    return folder
+    return args.out / "ids" / hashlib.sha256(made_of).hexdigest()[:12]
 
 
 def read_text(folder: Path, parts: data.Parts, rank: int) -> list[data.Encoded]:
@@ -420,13 +419,9 @@ def write(args: argparse.Namespace) -> None:
         if not step and state["settings"].get("start") is None:
             print("this model has learned nothing yet: its training was stopped before a lower "
                   "held-out loss was measured, it writes by chance", file=sys.stderr)  # fmt: skip
-    if unknown := data.unknown_in(model.tokenizer, args.sample):
-        print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text "
-              "without them", file=sys.stderr)  # fmt: skip
-    if not model.tokenizer.encode(args.sample, add_special_tokens=False).ids:
-        raise ValueError("nothing is left of the text to go on with")
-    print(args.sample, end="", flush=True)
-    for piece in sampled(model, args.sample, args, args.length):
+    text = data.readable(model.tokenizer, args.sample)
+    print(text, end="", flush=True)
+    for piece in sampled(model, text, args, args.length):
         print(piece, end="", flush=True)
     print()
 
@@ -491,8 +486,7 @@ def ladder(
 ) -> list[Row]:
     files = [(str(x.ids.filename), x.ids.dtype.str, x.bytes) for x in texts]
     most = COUNTED // 100 if args.short else COUNTED
-    rows: list[Row] = apart(parts, rivals, files, words, most, parts)
-    return rows
+    return apart(parts, rivals, files, words, most, parts)
 
 
 def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
@@ -542,8 +536,14 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
             raise ValueError(f"--from says what the model is: leave out --{given[0]}")
     args.kind = args.kind or KINDS[0]
     sizes = SIZES["tiny" if args.short else args.size]
-    if args.short:
+    if args.short and state is None:
         args.steps = args.steps or 20
+    # Of a run of steps the minutes are None, so that --minutes takes their place when it goes on.
+    old = state["settings"] if state else {}
+    if old and args.minutes != old.get("minutes") and args.steps == old.get("steps"):
+        args.steps = None
+    if args.steps:
+        args.minutes = None
     for name, value in zip(NAMES, sizes, strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -560,11 +560,9 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
 def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     programs.need_pictures()
     names = [Path(name) for name in args.texts]
-    files, others, reasons = data.standard_library(), 0, list[str]()
-    if names:
-        files, others, reasons = data.files_of(names, args.out)
-    if args.short and not names:
-        files = files[:60]
+    files, others, reasons = data.files_of(names, args.out) if names else ([], 0, list[str]())
+    if not names:
+        files = data.standard_library()[: 60 if args.short else None]
     files, digest, copies = data.distinct(files)
     if getattr(args, "digest", digest) != digest:
         raise ValueError("the text is not the one that this run has learned from: bring that back, "

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import programs
-from programs import at_least_one, complaints
+from programs import at_least_one, complaints, size
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
@@ -57,14 +57,14 @@ def argument_parser(
     add(length, "--steps", "batches to learn from", type=at_least_one, metavar="N")
     trial = f"a trial, the same as --steps {short}"
     add(length, "--short", trial, action="store_const", dest="steps", const=short)
-    add(training, "--batch-size", "examples in a batch", type=at_least_one, metavar="B")
+    add(training, "--batch-size", "examples in a batch", type=size, metavar="B")
     add(training, "--lr", "highest learning rate", type=float)
     add(training, "--dropout", "its probability", type=float, metavar="P")
     add(training, "--seed", "of everything random", type=int)
     encoder = parser.add_argument_group("encoder")
-    add(encoder, "--d-model", "width", type=at_least_one, metavar="D")
-    add(encoder, "--heads", "attention heads in a layer", type=at_least_one, metavar="H")
-    add(encoder, "--layers", "encoder layers", type=at_least_one, metavar="N")
+    add(encoder, "--d-model", "width", type=size, metavar="D")
+    add(encoder, "--heads", "attention heads in a layer", type=size, metavar="H")
+    add(encoder, "--layers", "encoder layers", type=size, metavar="N")
     add(encoder, "--no-positions", "do not tell it what stands where", action="store_true")
     run = parser.add_argument_group("run")
     add(run, "--out", "folder for its files", type=Path)
@@ -248,8 +248,10 @@ def resumed(
     path = checkpoint_of(out)
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there yet: train first")
-    state = ta.load(path)
-    if "settings" not in state:
+    with programs.reading(path):
+        state = ta.load(path)
+    known = {*vars(parser.parse_intermixed_args([])), "digest"}  # which says what text it was
+    if not {*state.get("settings", [None])} <= known:
         raise ValueError(f"{path} was not made by this program")
     parser.set_defaults(**state["settings"])
     args = parser.parse_intermixed_args()
@@ -268,7 +270,8 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
     path = checkpoint_of(args.out)
     if args.overwrite or not path.exists():
         return
-    state = ta.load(path)
+    with programs.reading(path):
+        state = ta.load(path)
     done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps")
     whole = f" of {total}" if total else ""  # of a run of minutes it is not known
     going_on = "" if done == total else "--resume goes on with it, "
@@ -286,6 +289,8 @@ def how_to_go_on() -> str:
 
 
 def what_is_kept() -> str:
+    if Run.saved is None and "--resume" in sys.argv:
+        return f"stopped before a new step; the run is as it was; {how_to_go_on()}"
     if Run.saved is None:
         return "stopped before the first step; no model was saved"
     return f"stopped; what was learned is in {Run.saved}; {how_to_go_on()}"

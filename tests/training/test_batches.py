@@ -151,6 +151,7 @@ def test_batches_have_the_dtype_of_the_samples():
     assert batch["y"].shape == (2, 2)
     (batch,) = DataLoader([[0.5, 1]] * 2, 2)
     assert [x.dtype.name for x in batch] == ["float32", "int64"]
+    assert type(batch) is list
 
 
 @pytest.mark.parametrize(

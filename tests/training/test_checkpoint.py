@@ -1038,6 +1038,30 @@ def test_a_read_only_file_is_refused(path, mode):
 
 
 @linux
+@pytest.mark.parametrize("name", ["blobs", "Blobs", "blobs.old"])
+def test_only_a_link_into_blobs_is_one_of_a_cache(tmp_path, name):
+    """A file in a folder of this name may be written, and so may a link to elsewhere."""
+    (tmp_path / name).mkdir()
+    ta.save({"a": 1}, tmp_path / name / "new.safetensors")
+    ta.save({"a": 2}, tmp_path / name / "new.safetensors")
+    assert ta.load(tmp_path / name / "new.safetensors") == {"a": 2}
+    link = tmp_path / name / "link"
+    link.symlink_to(tmp_path / "outside")
+    ta.save({"a": 3}, link)
+    assert link.is_symlink()
+    assert ta.load(tmp_path / "outside") == {"a": 3}
+    into = tmp_path / "into"
+    into.symlink_to(tmp_path / name / "new.safetensors")
+    if name == "blobs":
+        with pytest.raises(FileExistsError, match="huggingface_hub"):
+            ta.save({"a": 4}, into)
+    else:
+        ta.save({"a": 4}, into)
+    kept = ta.load(tmp_path / name / "new.safetensors")
+    assert kept == {"a": 2 if name == "blobs" else 4}
+
+
+@linux
 def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     runs.mkdir()

@@ -84,6 +84,14 @@ def test_gradients_of_any_size_have_their_norm(size: float, p: float) -> None:
     assert float(found) == pytest.approx(right, rel=1e-12, abs=0)
 
 
+def test_clipping_takes_a_number_that_becomes_too_small_where_numpy_raises() -> None:
+    x = ta.zeros(2, requires_grad=True)
+    x.grad = ta.tensor([1e-37, 5.0])
+    with np.errstate(all="raise"):
+        assert optim.clip_grad_norm_([x], 1e-3) == 5
+    assert x.grad.tolist() == pytest.approx([2e-41, 1e-3], rel=1e-3)
+
+
 def test_a_gradient_that_two_tensors_share_is_clipped_once() -> None:
     x, y = (ta.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
     x.grad = y.grad = ta.tensor([3.0, 4.0])

@@ -14,7 +14,7 @@ from common import assert_close, assert_equal
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.errors import ShapeError
+from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.training import TrainingLoop, Windows
 from tinyattn.training.distributed import DistributedDataParallel
 from tinyattn.training.loop import stop_signals
@@ -150,16 +150,49 @@ def test_a_loop_goes_on_bit_by_bit(tmp_path):
     assert ta.load(path)["settings"] == {"width": 3}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_loop_after_a_whole_step(number, tmp_path):
-    training, before = Training(tmp_path / "run"), signal.getsignal(number)
+def test_a_loop_that_is_left_is_saved_by_a_call(tmp_path):
+    training, path = Training(tmp_path / "run"), tmp_path / "run"
     for step in training.loop.steps(9):
-        if step == 2:
-            os.kill(os.getpid(), number)
         training.step()
-    assert training.loop.is_stopped
-    assert len(ta.load(tmp_path / "run")["losses"]) == 3
-    assert signal.getsignal(number) is before
+        if step == 1:
+            break
+    assert not path.exists()
+    training.loop.save()
+    assert len(ta.load(path)["losses"]) == 2
+
+
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_the_loop_after_a_whole_step(number, tmp_path):
+    # A test may run under nohup.
+    before = signal.signal(number, signal.SIG_DFL)
+    training = Training(tmp_path / "run")
+    try:
+        for step in training.loop.steps(9):
+            if step == 2:
+                os.kill(os.getpid(), number)
+            training.step()
+        assert training.loop.is_stopped
+        assert len(ta.load(tmp_path / "run")["losses"]) == 3
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.is_set()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_ctrl_c_interrupts():
@@ -221,6 +254,83 @@ class Two:
 
     def state_dict(self):
         return {"first": {"weight": self.first.weight.detach()}, "second": self.second.state_dict()}
+
+
+def test_a_held_out_loss_that_is_no_number_is_never_the_lowest(tmp_path):
+    """One in the first place stayed the lowest, so the best model was never noted again."""
+    loop = TrainingLoop(tmp_path / "run", {"model": nn.Linear(2, 1)})
+    weight = loop.parts["model"].weight
+    for loss, since in ((math.nan, 0), (0.5, 0), (math.nan, 1), (0.4, 0), (0.6, 1)):
+        with ta.no_grad():
+            weight[...] = 0.0 if math.isnan(loss) else loss
+        loop.measured(loss)
+        assert loop.since_best == since
+    assert loop.best["weight"].tolist() == [[pytest.approx(0.4)] * 2]
+
+
+def test_a_recorded_loss_keeps_no_graph(tmp_path):
+    """A loop that records the Tensor of each step would keep the graphs of all."""
+    loop = TrainingLoop(tmp_path / "run", {"model": nn.Linear(2, 1)})
+    for _ in loop.steps(2):
+        loss = loop.parts["model"](ta.ones(2)).sum()
+        loop.record(loss)
+        loop.measured(loss)
+    assert [type(x) for x in (*loop.losses, loop.held_out[0][1])] == [float, float, float]
+
+
+def test_a_step_without_its_loss_is_named(tmp_path):
+    """It was the same step again, without an end."""
+    training = Training(tmp_path / "run")
+    steps = training.loop.steps(9)
+    next(steps)
+    training.step()
+    assert next(steps) == 1
+    with pytest.raises(RuntimeError, match="step 1 did not call record"):
+        next(steps)
+
+
+@pytest.mark.parametrize("name", ["losses", "held_out", "settings", "best", "elapsed", "random"])
+def test_a_part_has_a_name_of_its_own(name, tmp_path):
+    """Its state was not saved, and one called best came back with the weights of the model."""
+    with pytest.raises(ValueError, match=f"{name!r} of the loop itself"):
+        TrainingLoop(tmp_path / "run", {"model": nn.Linear(2, 1), name: nn.Linear(2, 1)})
+
+
+def test_another_file_is_no_checkpoint_of_a_loop(tmp_path):
+    loop = TrainingLoop(tmp_path / "run", {"model": nn.Linear(2, 1)})
+    for wrong in ({}, loop.parts["model"].state_dict(), {"model": {}, "random": {}}):
+        with pytest.raises(CheckpointError, match=r"a checkpoint of this loop has .*'losses'"):
+            loop.restore(wrong)
+
+
+def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path):
+    """The model had the weights of the checkpoint when the optimizer refused its own."""
+    training = Training(tmp_path / "run")
+    for _ in training.loop.steps(3):
+        training.step()
+    state = ta.load(tmp_path / "run")
+    for wrong in ({"optimizer": {"kind": "SGD"}}, {"random": {}}):
+        loop = (other := Training(tmp_path / "run")).loop
+        for _ in range(2):
+            other.step()
+        before = {name: part.state_dict() for name, part in loop.parts.items()}
+        numbers = ta.get_rng_state()
+        with pytest.raises(ValueError, match="not a state"):
+            loop.restore(state | wrong)
+        ta.save(before, tmp_path / "before")
+        ta.save({n: part.state_dict() for n, part in loop.parts.items()}, tmp_path / "after")
+        assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
+        assert len(loop.losses) == 2
+        assert ta.get_rng_state() == numbers
+
+
+def test_parts_are_named_and_a_state_is_no_file(tmp_path):
+    """The error was of Python: an object has no attribute 'items', or 'keys'."""
+    for wrong in (nn.Linear(2, 1), [nn.Linear(2, 1)]):
+        with pytest.raises(TypeError, match="parts is a dict of names to parts, got"):
+            TrainingLoop(tmp_path / "run", wrong)
+    with pytest.raises(CheckpointError, match="a checkpoint of this loop has"):
+        TrainingLoop(tmp_path / "run", {"model": nn.Linear(2, 1)}).restore("run")
 
 
 def test_the_best_state_of_any_form_is_a_copy(tmp_path):

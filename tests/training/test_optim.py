@@ -990,6 +990,24 @@ def test_lambda_lr_resumes_without_its_function():
     assert resumed.get_last_lr() == [0.05, 0.015]
 
 
+def test_a_state_from_before_the_first_schedule_forgets_the_first_rate():
+    """Else a schedule after it would begin with the rate that a trial before had."""
+    optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
+    saved = optimizer.state_dict()
+    optimizer.lr = 1e-7
+    optim.LambdaLR(optimizer, lambda n: 2.0**n).step()
+    with_first = optimizer.state_dict()
+    optimizer.load_state_dict(saved)
+    assert optim.LambdaLR(optimizer, lambda n: 0.5).get_last_lr() == [0.05]
+    optimizer.load_state_dict(with_first)
+    optimizer.param_groups[0]["lr"] = 0.3
+    optimizer.step()  # which checks the settings, and keeps the first rate
+    assert optim.LambdaLR(optimizer, lambda n: 0.5).get_last_lr() == [0.5e-7]
+    with pytest.raises(CheckpointError):
+        optimizer.load_state_dict({**saved, "groups": [{**saved["groups"][0], "lr": -1.0}]})
+    assert optimizer.param_groups[0]["initial_lr"] == 1e-7  # a refused state changes nothing
+
+
 SCHEDULES = {
     "noam": lambda o: optim.WarmupSchedule(o, 16, 10),
     "cosine": lambda o: optim.CosineSchedule(o, 10, warmup=2, final=1e-7),
@@ -1124,6 +1142,10 @@ CHANGES_OF_PARAMETERS = {
     "another list": lambda o, p: o.param_groups[0].__setitem__("params", [p]),
     "another list by update": lambda o, p: o.param_groups[0].update(params=[p]),
     "another list by |=": lambda o, p: o.param_groups[0].__ior__({"params": [p]}),
+    "another list and a rate": lambda o, p: (
+        o.param_groups[0].update(params=[p]),
+        setattr(o, "lr", 0.2),
+    ),
     "delete the list": lambda o, p: o.param_groups[0].__delitem__("params"),
     "pop the list": lambda o, p: o.param_groups[0].pop("params"),
     "clear the settings": lambda o, p: o.param_groups[0].clear(),
@@ -1436,3 +1458,26 @@ def test_a_state_with_groups_of_other_sizes_is_refused(sizes):
     with pytest.raises(CheckpointError, match=f"a group has {sizes[0]} parameters"):
         optimizer.load_state_dict(made(sizes[::-1]).state_dict())
     optimizer.load_state_dict(made(sizes).state_dict())
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_an_optimizer_keeps_its_parameters_in_their_order(kind):
+    """Its arrays are those of the first, the second, and so on."""
+    a, b, c = (leaf(np.ones(2)) for _ in range(3))
+    optimizer = kind([{"params": [a, b]}, {"params": [c], "lr": 0.5}], lr=0.1)
+    first, second = optimizer.param_groups
+    rest = {name: value for name, value in first.items() if name != "params"}
+    for wrong in (
+        [],
+        [first],
+        [second, first],
+        [{"params": [b, a], **rest}, second],
+        [{"params": [a], **rest}, second],
+        [{"params": [a, b, a], **rest}, second],
+        [{"params": [a, b], **rest}, {**second, "params": [leaf(np.ones(2))]}],
+    ):
+        with pytest.raises(TypeError, match="keeps its parameters"):
+            optimizer.param_groups = wrong
+        assert list(optimizer.param_groups) == [first, second]
+    optimizer.param_groups = [{"params": [a, b], **rest, "lr": 0.25}, second]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5]

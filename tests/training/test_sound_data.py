@@ -30,6 +30,19 @@ def test_distance_is_the_fewest_changes(data, a, b, steps):
     assert data.distance(a, b) == data.distance(b, a) == steps
 
 
+@pytest.mark.parametrize("word", ["a", "z", "abcdefghijklmnop"])
+def test_a_word_has_1_to_16_letters(data, word):
+    (ids,) = data.encode_letters([word]).tolist()
+    assert "".join(data.LETTERS[i] for i in ids if i) == word
+    assert ids[len(word) :] == [0] * (16 - len(word))
+
+
+@pytest.mark.parametrize("word", ["", "abcdefghijklmnopq", "A", "it's", "é", "-"])
+def test_a_word_of_other_signs_or_another_length_is_refused(data, word):
+    with pytest.raises(ValueError, match="is not a word of 1 to 16 letters a to z"):
+        data.encode_letters(["fine", word])
+
+
 def test_error_rates_count_phonemes_and_words(data):
     pairs = data.encode(["nation", "castle"])  # N EY SH AH N, K AE S AH L
     right = [data.phonemes_of(row) for row in pairs.sounds.tolist()]

@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules, after PyTorch's update rules."""
 
-from ..base.names import offer
+from ..base.names import offer, own_names
 from .clipping import clip_grad_norm_ as clip_grad_norm_
 from .optimizer import Optimizer as Optimizer
 from .optimizer import decay_groups as decay_groups
@@ -12,5 +12,4 @@ from .updates import SGD as SGD
 from .updates import Adam as Adam
 from .updates import AdamW as AdamW
 
-_own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
-offer(globals(), "optim", sorted(_own))
+offer(globals(), "optim", sorted(own_names(globals())))

@@ -81,6 +81,7 @@ def joint_norm(arrays: list[Array], p: float) -> float:
     return largest * float(np.float64(total) ** (1 / p))
 
 
+@quiet
 def scaled(array: Array, factor: float) -> Array:
     """array * factor, which may be smaller than the numbers of the dtype."""
     return (array * wider_number(factor, array.dtype)).astype(array.dtype, copy=False)

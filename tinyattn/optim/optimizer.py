@@ -24,16 +24,16 @@ Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str
 
 def listed_parameters(parameters: Any) -> list[Any]:
     """A list of Tensors, of pairs of a name and a Tensor, or of groups, as the caller gave it."""
-    is_one = isinstance(parameters, (Tensor, Mapping)) or hasattr(parameters, "parameters")
-    if is_one or not isinstance(parameters, Iterable):
+    is_one = isinstance(parameters, (Tensor, Mapping)) or not isinstance(parameters, Iterable)
+    values = [parameters] if is_one else listed("an optimizer", parameters)
+    if is_one or any(hasattr(type(value), "parameters") for value in values):
         raise TypeError(
             "an optimizer takes parameters, not the module or one Tensor: an iterable such as "
             f"model.parameters(), got {type_name(parameters)}"
         )
-    parameters = listed("an optimizer", parameters)
-    if not parameters:
+    if not values:
         raise ValueError("an optimizer needs parameters, got an empty list")
-    return parameters
+    return values
 
 
 def checked_tensors(values: list[Any]) -> list[Tensor]:
@@ -88,8 +88,7 @@ def writable_parameter(parameter: Tensor) -> Array:
 
 
 def called(closure: Callable[[], Any]) -> Any:
-    check_type("a closure is a function", closure, Callable)
-    return enable_grad(closure)()
+    return enable_grad(check_type("a closure is a function", closure, Callable))()
 
 
 class State(dict[str, dict[int, Array]]):
@@ -203,9 +202,13 @@ class Optimizer:
         return checked
 
     def set_groups(self, groups: list[dict[str, Any]]) -> None:
-        """Give all groups other settings, or none if one of them is wrong."""
+        """Give all groups these settings alone, or change none if one of them is wrong.
+
+        What they lack is forgotten, as an "initial_lr" that a saved state does not have.
+        """
         checked = [self.checked_group(group) for group in groups]
         for group, settings in zip(self.param_groups, checked, strict=True):
+            group.clear()
             group.update(settings)
 
     def check_groups(self) -> None:
@@ -213,9 +216,9 @@ class Optimizer:
         for group, checked in self._checked:
             if group.get("params") is not checked["params"]:
                 raise TypeError(KEEPS)
-            if group != checked:  # because a user has set another value
-                group.update(self.checked_group(group))
-                checked.update(group)
+        if any(group != checked for group, checked in self._checked):  # a user has set a value
+            self.set_groups([*self.param_groups])
+            self._checked = [(group, dict(group)) for group in self.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or fill them with 0; otherwise the next backward adds to them."""

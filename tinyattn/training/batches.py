@@ -49,10 +49,11 @@ def pad_sequence(
 HINT = "give DataLoader a collate_fn that makes a batch of them; it may call pad_sequence"
 
 
-def collate(samples: Sequence[Any]) -> Any:
+def collate(samples: Sequence[Any], like_pytorch: bool = False) -> Any:
     """A batch of samples: one Tensor of Tensors, arrays or numbers, a list of texts.
 
     Samples that are tuples, lists or dicts give one of these, with a batch of each field.
+    like_pytorch: tuples give a list, texts stay in what they are in, and floats are float64.
     """
     kinds = [kind_of(sample) for sample in samples]
     for i, kind in enumerate(kinds):
@@ -60,13 +61,15 @@ def collate(samples: Sequence[Any]) -> Any:
             raise ShapeError(f"sample 0 of a batch is {kinds[0]}, and sample {i} is {kind}: {HINT}")
     first = samples[0]
     if isinstance(first, (str, bytes)):
-        return list(samples)
+        return samples if like_pytorch else list(samples)
     if isinstance(first, Mapping):
-        return {key: collate([sample[key] for sample in samples]) for key in first}
+        return {key: collate([s[key] for s in samples], like_pytorch) for key in first}
     if isinstance(first, (tuple, list)):
-        fields = [collate(field) for field in zip(*samples, strict=True)]
-        return type(first)(*fields) if hasattr(first, "_fields") else type(first)(fields)
-    return stack(list(samples)) if isinstance(first, Tensor) else Tensor(list(samples))
+        fields = [collate(field, like_pytorch) for field in zip(*samples, strict=True)]
+        form = list if like_pytorch else type(first)
+        return type(first)(*fields) if hasattr(first, "_fields") else form(fields)
+    dtype = np.float64 if like_pytorch and isinstance(first, float) else None
+    return stack(list(samples)) if isinstance(first, Tensor) else Tensor(list(samples), dtype)
 
 
 def kind_of(sample: Any) -> str:
@@ -147,7 +150,7 @@ class DataLoader(Generic[Batch]):
         shuffle: bool = ...,
         drop_last: bool = ...,
         *,
-        collate_fn: Callable[[Sequence[Any]], Batch],
+        collate_fn: Callable[[list[Any]], Batch],
     ) -> None: ...
     @overload
     def __init__(
@@ -164,7 +167,7 @@ class DataLoader(Generic[Batch]):
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        collate_fn: Callable[[Sequence[Any]], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         self.batch_size = check_size("batch_size", batch_size)
         check_type("collate_fn must be a function", collate_fn, Callable | None)

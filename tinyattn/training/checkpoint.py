@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-from io import BufferedReader
+from io import BufferedIOBase
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,16 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         {'weight': tensor([1., 1.]), 'step': 17}
     """
     check_type("save takes a dict and then the name of a file", state, dict, HOLDS)
-    path = os.fsdecode(path)
+    write_atomically(os.fsdecode(path), pieces_of(state))
+
+
+def pieces_of(state: dict[str, Any]) -> list[Any]:
+    """The bytes and arrays that a file of this state consists of."""
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays))
     # Large items come first, so that each array begins at a multiple of its item size.
     arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))
-    write_atomically(path, [header_of(structure, arrays), *arrays.values()])
+    return [header_of(structure, arrays), *arrays.values()]
 
 
 def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
@@ -113,8 +117,7 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
 def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
     """SHA-256 over the structure and every array's name, dtype, shape and bytes."""
     digest = hashlib.sha256(structure.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
+    for name, array in sorted(arrays.items()):
         digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(array.data)
     return digest.hexdigest()
@@ -156,31 +159,34 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     shows how another file begins, and says what reads those of torch.save and NumPy.
     """
     name = os.fsdecode(path)
+    with open(name, "rb") as file:
+        return state_in(file, name)
+
+
+def state_in(file: BufferedIOBase, name: str) -> dict[str, Any]:
+    """The state in an open file; errors give it this name."""
     try:
-        with open(name, "rb") as file:
-            metadata, arrays = read(file)
+        metadata, arrays = read(file)
         if not any(key in metadata for key in METADATA):
             return {key: wrap(array) for key, array in arrays.items()}
         version, digest, structure = (metadata[key] for key in METADATA)
         if version != "1" or checksum(structure, arrays) != digest:
             raise ValueError("its checksum does not fit its content")
-        state = rebuild(json.loads(structure), arrays)
-        if not isinstance(state, dict):
-            raise ValueError("its structure is no dict")
-        return state
+        return check_type("its structure is a dict", rebuild(json.loads(structure), arrays), dict)
     except DtypeError as error:
         raise CheckpointError(f"{name}: {error}") from None
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{name} is damaged or not a safetensors file: {error}") from None
 
 
-def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def read(file: BufferedIOBase) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """(metadata, arrays) of a file.
 
     The arrays are copies. With a memory map, this process would die of SIGBUS if another process
     cut the file short meanwhile.
     """
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     beginning = file.read(24)
     length = int.from_bytes(beginning[:8], "little")
     if size < 8 + length:
