@@ -35,7 +35,7 @@ def test_padding() -> None:
 def test_future() -> None:
     found = run(yours.visible_keys, np.array([4, 4]), 4)[1]
     later = np.triu(np.ones((4, 4), bool), 1)
-    expect(not found[later].any(), "a query sees a key behind it: k <= i is what it may see")
+    expect(not found[later].any(), "a query sees a later key: query i may see keys k <= i")
     expect(found.diagonal().all(), "a query must see its own position: k <= i, not k < i")
     expect(found[~later].all(), "a query does not see all keys before it")
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import reference
 from common import HAS_TORCH
+from figures import generated_cases
+from op_table import ROWS, samples_of
 from test_house import WINGS
 
 import tinyattn as ta
@@ -41,7 +43,8 @@ MODULES = [
 def pages_or_modules(found, key=str):
     """Those of the exchange with PyTorch need it."""
     needs = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: nothing to convert")
-    return [pytest.param(x, id=key(x), marks=[needs] * ("interop" in key(x))) for x in found]
+    needing = ("models", "tinyattn.interop")
+    return [pytest.param(x, id=key(x), marks=[needs] * (key(x) in needing)) for x in found]
 
 
 @pytest.mark.parametrize("name", pages_or_modules(MODULES))
@@ -236,6 +239,24 @@ def test_the_two_readmes_have_the_same_code_and_figures():
     assert figures[1] == figures[0]
     assert "](README_zh.md)" in english
     assert "](README.md)" in chinese
+
+
+def test_the_pages_have_the_counts_of_the_table_of_ops():
+    """They were those of an older table, and eight ops had no comparison long ago."""
+    page = " ".join((ROOT / "docs" / "reliability.md").read_text("utf-8").split())
+    sentence = page.partition("figures.py` counts: ")[2].partition("With `--errors`")[0]
+    written = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", sentence)]
+    samples = [sample for row in ROWS for sample in samples_of(row)]
+    counted = [
+        len(ROWS), sum(bool(row.differentiable) for row in ROWS), len(samples),
+        sum(bool(sample.edge) for sample in samples), sum(len(row.errors) for row in ROWS),
+        generated_cases()[0],
+    ]  # fmt: skip
+    assert counted[:2] == written[:2]
+    for number, least in zip(counted[2:], written[2:], strict=True):
+        assert least <= number <= 1.1 * least, (number, sentence)
+    assert sum(not callable(row.torch) for row in ROWS) == 1
+    assert "| all ops but one, layers |" in (ROOT / "docs" / "compare.md").read_text("utf-8")
 
 
 def test_links_in_readme_and_docs_exist():

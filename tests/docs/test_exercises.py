@@ -106,7 +106,7 @@ def test_a_wrong_solution_is_told_why(
     ("name", "right", "wrong", "sentence"),
     [
         ("05_softmax", "e.sum(axis=-1, keepdims=True)", "e.sum()", "take the sum of each row"),
-        ("06_masks", "keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
+        ("06_masks", "keys <= keys[:, None]", "keys[:, None] <= keys", "sees a later key"),
         ("07_scoring", "W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v", "rows are keys, and columns are"),
         (
             "08_layer_norm",

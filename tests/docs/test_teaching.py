@@ -121,12 +121,21 @@ def with_own_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "tinyattn", root / "tinyattn")  # with what Numba has compiled
     for path in (*ROOT.glob("*.md"), ROOT / "setup.cfg", ROOT / "pyproject.toml", ROOT / "LICENSE"):
         shutil.copy(path, root)
+    add_own_page(root)
+    return root
+
+
+def add_own_page(root: Path) -> None:
+    """Steps 1 to 3 of own_page.md. A reader's clone may have taken them already: the `each` of
+    step 5 also selects this file, because it stands in "teaching"."""
     shutil.copytree(root / "docs" / "template", root, dirs_exist_ok=True)
     (line,) = re.findall(r"```text\n   (\d\d_\w+)\n", PAGE)
-    replace(root / "docs" / "course" / "index.md", "\nsteps\n", f"\n{line}\nsteps\n")
+    index, conf = root / "docs" / "course" / "index.md", root / "docs" / "conf.py"
+    if f"\n{line}\n" not in index.read_text("utf-8"):
+        replace(index, "\nsteps\n", f"\n{line}\nsteps\n")
     (entry,) = re.findall(r"UNTRANSLATED = {\n *(.*)\n", PAGE)
-    replace(root / "docs" / "conf.py", "UNTRANSLATED = {\n", f"UNTRANSLATED = {{\n    {entry}\n")
-    return root
+    if entry not in conf.read_text("utf-8"):
+        replace(conf, "UNTRANSLATED = {\n", f"UNTRANSLATED = {{\n    {entry}\n")
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -162,6 +171,15 @@ def test_a_page_of_ones_own(with_own_page: Path) -> None:
     run = called(with_own_page, "-m", "pytest", "-q", "-m", "", *paths, *others, "-k", less)
     assert run.returncode == 0, run.stdout
     assert "30_mean" in called(with_own_page, "docs/exercises/score.py").stdout
+
+
+def test_a_clone_may_have_the_page_already(with_own_page: Path) -> None:
+    """Else step 5 fails for everybody who took the steps before it."""
+    paths = [with_own_page / "docs" / name for name in ("conf.py", "course/index.md")]
+    before = [path.read_text("utf-8") for path in paths]
+    add_own_page(with_own_page)
+    assert [path.read_text("utf-8") for path in paths] == before
+    assert all(text.count("30_mean") == 1 for text in before)
 
 
 def test_what_is_forgotten_is_named(with_own_page: Path) -> None:

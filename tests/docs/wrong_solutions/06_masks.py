@@ -29,7 +29,7 @@ WRONG = [
     ),
     ("keys < lengths[:, None]", "keys < lengths", "keys < lengths; lengths (B,) need axes"),
     ("keys <= keys", "keys < keys", "k <= i, not k < i"),
-    ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
+    ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a later key"),
     (
         "return no_padding[:, None, :] & no_future",
         "return ~(no_padding[:, None, :] & no_future)",
