@@ -57,6 +57,14 @@ def test_tensors_of_one_element_are_numbers_in_a_list():
     assert ta.tensor([np.ones(1), np.ones(1)]).shape == (2, 1)  # as in PyTorch
 
 
+@pytest.mark.parametrize("one", [ta.tensor([3]), ta.tensor([[3]])])
+def test_a_tensor_of_one_element_stands_behind_numbers_too(one):
+    """A number in front of it ended in an error about rows of different lengths."""
+    equal(ta.tensor([2, one]), np.array([2, 3]))
+    equal(ta.tensor([[0, one], [2, one]]), np.array([[0, 3], [2, 3]]))
+    equal(ta.tensor([2.5, one]), np.array([2.5, 3.0], np.float32))
+
+
 def test_triangles_keep_every_dtype():
     for dtype in (np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8):
         assert ta.tril(ta.ones(2, 2, dtype=dtype)).dtype == dtype

@@ -616,3 +616,20 @@ def test_losses_of_nothing(dtype: Any, shape: tuple[int, ...], reduction: str) -
             np.testing.assert_equal(out.item(), 0.0 if reduction == "sum" else np.nan)
         out.sum().backward()
         assert x.grad.shape == shape
+
+
+@pytest.mark.parametrize("dtype", [ta.float16, ta.float32, ta.float64])
+@pytest.mark.parametrize("number", [0.1, -1e4, 1 / 3])
+@pytest.mark.parametrize("length", [3, 10, 1000])
+def test_equal_numbers_have_no_deviation(dtype: Any, number: float, length: int) -> None:
+    """Exactly 0, because programs ask `std == 0`: so a column that never changes is not divided by
+    1e-17. The gradient at this kink is 0."""
+    column = ta.full((length, 2), number, dtype=dtype)
+    for x, dim in ((column, 0), (column.T.contiguous(), 1), (column, None)):
+        x = x.clone().requires_grad_()
+        assert not x.var(dim).any()
+        deviation = x.std(dim)
+        assert not deviation.any()
+        deviation.sum().backward()
+        assert x.grad is not None
+        assert not x.grad.any()

@@ -177,9 +177,9 @@ def refuse_masked(array: Any) -> None:
 def one_each(data: Any) -> Any:
     """Nested lists with a number for each Tensor of one element in them, as PyTorch reads them.
 
-    Larger Tensors stay, and become rows. A list that begins with a number is not searched.
+    Larger Tensors stay, and become rows.
     """
-    if not isinstance(data, (list, tuple)) or (data and type(data[0]) in (int, float, bool)):
+    if not isinstance(data, (list, tuple)) or {*map(type, data)} <= {int, float, bool}:
         return data
     return [x.detach().view(()) if is_tensor(x) and x.numel() == 1 else one_each(x) for x in data]
 

@@ -39,8 +39,7 @@ def with_ones(x: Any, shape: tuple[int, ...], dim: Dims) -> Any:
 
 def count(shape: tuple[int, ...], dim: Dims) -> int:
     """How many elements a reduction of `shape` over `dim` makes one of."""
-    reduced = reduced_shape(shape, dim)
-    return math.prod(n for n, m in zip(shape, reduced, strict=True) if m == 1)
+    return math.prod(n for n, m in zip(shape, reduced_shape(shape, dim), strict=True) if m == 1)
 
 
 def in_dtype(x: Array, dtype: DTypeLike) -> Array:
@@ -157,6 +156,8 @@ def degrees_of_freedom(
 def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     """In `sum_dtype`."""
     values = centred(in_c_order(x), dim)
+    if x.dtype == np.float64:  # so that equal numbers give 0, though their mean is rounded
+        values -= mean(values, dim, True)
     values *= values
     total = values.sum(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
     return namespace(x).divide(total, degrees)
