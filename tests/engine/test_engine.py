@@ -168,6 +168,25 @@ def test_what_saves_no_array_is_not_freed() -> None:
         np.testing.assert_allclose(values.grad.numpy(), expected, rtol=1e-5)
 
 
+def test_an_index_of_arrays_is_freed() -> None:
+    """It stands in a tuple. A program that keeps its losses would keep all indices of a training,
+    because each loss has its graph."""
+    rows, columns = np.arange(4), np.array([1, 0, 1, 1])
+    cotangents = np.random.default_rng(0).standard_normal((2, 4))
+    for index, is_freed in (((rows, columns), True), ((slice(4), 1), False)):
+        x = ta.tensor(np.ones((4, 2)), requires_grad=True)
+        picked = x[index]
+        picked.backward(ta.tensor(cotangents[0]))
+        if is_freed:
+            with pytest.raises(GraphError, match="freed"):
+                picked.backward(ta.tensor(cotangents[1]))
+        else:
+            picked.backward(ta.tensor(cotangents[1]))
+        expected = np.zeros((4, 2))
+        expected[index] = cotangents[0] if is_freed else cotangents.sum(0)
+        np.testing.assert_allclose(x.grad.numpy(), expected)
+
+
 @pytest.mark.parametrize(
     "part",
     [

@@ -90,9 +90,13 @@ class Node:
         saved = zip(self.plan.names, self.saved or (), strict=False)
         return {name: read_only(value) for name, value in saved}
 
-    def saves_arrays(self) -> bool:
-        """Backward frees such a node. One that saves only numbers, slices and shapes can stay."""
-        return any(type(x) in array_types for x in self.saved or ()) or "saved" in self.plan.names
+
+def has_array(saved: Any) -> bool:
+    """Whether there is an array in what a node saved, or in a part of it: the index of x[rows, 0].
+
+    Backward frees such a node. One that saved only numbers, slices and shapes can stay.
+    """
+    return type(saved) in array_types or (type(saved) is tuple and any(map(has_array, saved)))
 
 
 class TensorBase:
@@ -237,7 +241,7 @@ def propagate(
                     if parent in reached:
                         # Not new with `create_graph`, because the recorded nodes may save it.
                         add_part(sums, parent, part, is_new and not create_graph)
-            if not retain and node in useful and node.saves_arrays():
+            if not retain and node in useful and has_array(node.saved):
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return results
