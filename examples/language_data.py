@@ -162,23 +162,24 @@ def checked_utf8(path: Path, content: bytes, place: int) -> int:
 
 
 def divided(files: Sequence[Path]) -> Parts:
-    """Nine tenths to learn from, and one held out: of many files each tenth, else the last part."""
-    sizes = [path.stat().st_size for path in files]
-    spans = [Span(path, 0, size) for path, size in zip(files, sizes, strict=True)]
-    if len(spans) >= MANY:
-        held_out = spans[TENTH - 1 :: TENTH]
+    """Nine tenths to learn from, and one held out: of many files each tenth, else the end of each.
+
+    Also the end of each if every tenth file is much more of the text than a tenth, or much less.
+    """
+    spans = [Span(path, 0, path.stat().st_size) for path in files]
+    held_out = spans[TENTH - 1 :: TENTH]
+    share = Parts([], held_out).size / max(Parts(spans, []).size, 1)
+    if len(spans) >= MANY and 0.5 <= share * TENTH <= 2:
         del spans[TENTH - 1 :: TENTH]
         return Parts(spans, held_out)
     parts = Parts([], [])
-    border = sum(sizes) * (TENTH - 1) // TENTH
     for path, begin, end in spans:
-        middle = min(max(begin, border), end)
-        if begin < middle < end:
+        middle = end * (TENTH - 1) // TENTH
+        if middle:
             with open(path, "rb") as file:  # not within a character
                 file.seek(middle)
                 after = file.read(4)
             middle += next((i for i, byte in enumerate(after) if byte & 0xC0 != 0x80), len(after))
-        border -= end
         for part, span in zip(parts, (Span(path, begin, middle), Span(path, middle, end)),
                               strict=True):  # fmt: skip
             if span.begin < span.end:

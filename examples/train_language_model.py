@@ -10,7 +10,8 @@ texts in it. Small texts are cut into characters, large ones into pieces by byte
   python examples/train_language_model.py FILE --from FOLDER --lora 8    teach a published model
   mpiexec -n 2 python examples/train_language_model.py FILE              train in two processes
 
-Nothing is learned from a tenth of the text: of 20 files or more it is whole files, else the end.
+Nothing is learned from a tenth of the text: of 20 files or more it is whole files, if these are a
+tenth of the bytes too, else the end of each file.
 The loss on it is also given in bits a byte, because these can be compared between vocabularies, and
 with compressors. The folder --out has the best model: ta.models.CausalLM.from_pretrained, chat.py
 and transformers open it.
@@ -498,6 +499,9 @@ def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     for name, nats, bits in [*rows, ("this model", loss, bits_a_byte(loss, held_out))]:
         print(f"{name:<40}{'' if nats is None else f'{nats:.3f}':>13}{bits:>13.3f}")
     steps, losses = np.transpose(trainer.held_out)
+    if not steps[losses.argmin()]:
+        print("warning: no step made the held-out loss lower, so this is the model from before the "
+              "first step; is the held-out text of another kind?")  # fmt: skip
     curves = {"training": trainer.losses, "held out": (steps[1:], losses[1:])}
     figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
     programs.save_picture(figure, args.out / "loss.png")

@@ -228,6 +228,13 @@ def test_a_model_that_is_newer_than_the_checkpoint_has_learned(program, monkeypa
     assert "learned nothing" not in capsys.readouterr().err
 
 
+def test_a_run_whose_best_model_is_the_first_says_so(program, capsys):
+    program("text.txt", *TINY, "--steps", "2", "--lr", "0")
+    assert "warning: no step made the held-out loss lower" in capsys.readouterr().out
+    program("text.txt", *TINY, "--steps", "2", "--lr", "0.01", "--overwrite")
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_the_command_that_is_advised_has_the_begin_of_the_text(program, capsys):
     Path("chinese.txt").write_text("春天的河边有一座小桥。\n孩子们在桥上看鱼。\n" * 300, "utf-8")
     program("chinese.txt", *TINY, "--steps", "1")
@@ -716,7 +723,30 @@ def test_a_tenth_is_held_out_by_its_place(data, tmp_path):
         assert "".join(texts) == "é" * 50 * number
         if number < 20:
             assert not {*training} & {*held_out}
-            assert held_out[0].path == paths[number - 1]
+            assert [span.path for span in held_out] == paths[:number]
+
+
+@pytest.mark.parametrize("large", [3, 9])
+def test_a_tenth_of_the_bytes_is_held_out_where_one_file_is_large(large, data, tmp_path):
+    """Of 21 files the tenth and the twentieth were held out: here 83 %, or nothing, of the text."""
+    paths = [tmp_path / f"{i}.txt" for i in range(21)]
+    for i, path in enumerate(paths):
+        path.write_text("a" * (10_000 if i == large else 100), "utf-8")
+    parts = data.divided(paths)
+    assert data.Parts([], parts.held_out).size == 1200
+    assert [span.path for span in parts.held_out] == paths
+
+
+def test_few_files_of_many_kinds_are_held_out_alike(data, tmp_path):
+    """The last file alone was held out, so the loss on it grew from the first step."""
+    texts = {"a.c": "int i;\n", "b.json": "{}\n", "c.txt": "a line\n"}
+    paths = [tmp_path / name for name in texts]
+    for path in paths:
+        path.write_text(texts[path.name] * 1000, "utf-8")
+    for spans, share in zip(data.divided(paths), (900, 100), strict=True):
+        text = "".join(text for text, _, _ in data.pieces(spans))
+        found = {name: text.count(line) for name, line in texts.items()}
+        assert all(abs(number - share) <= 1 for number in found.values())
 
 
 @pytest.mark.parametrize("text", ["\ufeff", "好", "ab😀"])
