@@ -278,6 +278,30 @@ def test_a_recorded_loss_keeps_no_graph(tmp_path):
     assert [type(x) for x in (*loop.losses, loop.held_out[0][1])] == [float, float, float]
 
 
+def test_a_step_with_two_losses_is_named(tmp_path):
+    """A loss of each part of a batch ended the training after a part of its steps."""
+    training = Training(tmp_path / "run")
+    steps = training.loop.steps(9)
+    next(steps)
+    training.step()
+    training.step()
+    with pytest.raises(RuntimeError, match=r"step 0 calls record\(loss\) once, not 2 times"):
+        next(steps)
+
+
+def test_a_loop_may_go_back_to_its_checkpoint(tmp_path):
+    training = Training(tmp_path / "run")
+    done = []
+    for step in training.loop.steps(4):
+        training.step()
+        done.append(step)
+        if done == [0]:
+            training.loop.save()
+        if done == [0, 1, 2]:
+            training.loop.restore(ta.load(tmp_path / "run"))
+    assert done == [0, 1, 2, 1, 2, 3]
+
+
 def test_a_step_without_its_loss_is_named(tmp_path):
     """It was the same step again, without an end."""
     training = Training(tmp_path / "run")
@@ -285,7 +309,7 @@ def test_a_step_without_its_loss_is_named(tmp_path):
     next(steps)
     training.step()
     assert next(steps) == 1
-    with pytest.raises(RuntimeError, match="step 1 did not call record"):
+    with pytest.raises(RuntimeError, match=r"step 1 calls record\(loss\) once, not 0 times"):
         next(steps)
 
 

@@ -74,7 +74,7 @@ class TrainingLoop:
         """The numbers of the steps that are not done yet, from 0; each must call `record`.
 
         They end after `total` steps, after `seconds`, those of earlier programs included, with the
-        patience, or with a signal; with RuntimeError after a step that recorded no loss.
+        patience, or with a signal; with RuntimeError after a step that did not record one loss.
         A `break` ends them without a checkpoint: call `save` after it.
         """
         with stop_signals() as stop:
@@ -84,8 +84,9 @@ class TrainingLoop:
                 if self.is_stopped or self.since_best >= self.patience:
                     break
                 yield (step := len(self.losses))
-                if len(self.losses) == step:  # it would be the same step again, without an end
-                    raise RuntimeError(f"step {step} did not call record(loss) of the loop")
+                # Without a loss the same step comes again, and with two the last step is left out.
+                if (times := len(self.losses) - step) == 0 or times > 1:
+                    raise RuntimeError(f"step {step} calls record(loss) once, not {times} times")
                 now = time.perf_counter()
                 # Alike on all ranks, because what follows from them must be.
                 stopped, elapsed, ranks = all_reduce([stop.is_set(), now - began, 1]).tolist()
