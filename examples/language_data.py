@@ -176,10 +176,11 @@ def divided(files: Sequence[Path]) -> Parts:
     for path, begin, end in spans:
         middle = end * (TENTH - 1) // TENTH
         if middle:
-            with open(path, "rb") as file:  # not within a character
+            with open(path, "rb") as file:
                 file.seek(middle)
                 after = file.read(4)
-            middle += next((i for i, byte in enumerate(after) if byte & 0xC0 != 0x80), len(after))
+            inside = {*range(0x80, 0xC0), 0x0A}  # not within a character, nor within \r\n
+            middle += next((i for i, byte in enumerate(after) if byte not in inside), len(after))
         for part, span in zip(parts, (Span(path, begin, middle), Span(path, middle, end)),
                               strict=True):  # fmt: skip
             if span.begin < span.end:

@@ -759,6 +759,16 @@ def test_no_text_is_divided_within_its_last_character(data, tmp_path, text):
     assert not parts.held_out
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_no_text_is_divided_within_a_line_end_of_windows(length, data, tmp_path):
+    """A single \\r was one more kind of character."""
+    path = tmp_path / "text.txt"
+    path.write_bytes((b"a" * length + b"\r\n") * 11)
+    parts = data.divided([path])
+    texts = ["".join(text for text, _, _ in data.pieces(spans)) for spans in parts]
+    assert "".join(texts) == ("a" * length + "\n") * 11
+
+
 def test_a_text_is_read_in_pieces(data, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "PIECE", 7)
     text = "好 line\r\nand a long one without an end é\n\nlast"
