@@ -101,6 +101,12 @@ def score(predicted: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     return float(right[vowel].mean()), float((right | ~vowel).all(axis=1).mean())
 
 
+def heard(train: Words, test: Words) -> np.ndarray:
+    """Whether a held-out word has the same phonemes as a word to learn from, (N,)."""
+    known = {row.tobytes() for row in train.ids}
+    return np.array([row.tobytes() in known for row in test.ids])
+
+
 def majority_baseline(train: Words, test: Words) -> tuple[float, float]:
     """Vowel and word accuracy when each vowel always gets its most frequent training stress."""
     counts = np.zeros((len(PHONEMES), 3), dtype=np.int64)
