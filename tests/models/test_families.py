@@ -138,6 +138,23 @@ def test_a_language_model_is_that_of_transformers(name, tmp_path):
 
 
 @needs_transformers
+@pytest.mark.parametrize("kinds", ["full sliding full", "sliding full full", "full full full"])
+def test_the_windows_of_mistral_by_layer_are_those_of_transformers(kinds, tmp_path):
+    """Ministral says model_type mistral, and which layers have a window."""
+    import torch
+    import transformers
+
+    types = [f"{kind}_attention" for kind in kinds.split()]
+    ours = CausalLM(CONFIGS["mistral"] | {"num_hidden_layers": 3, "layer_types": types}).eval()
+    ours.save_pretrained(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    ids = rng_of(1).randint(0, 40, (2, 21))
+    right = theirs(torch.tensor(ids)).logits.detach().numpy()
+    assert_close(ours(ids).numpy(), right, 1e-5)
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), ours(ids).numpy())
+
+
+@needs_transformers
 @pytest.mark.parametrize("kind", [*causal_files.FAMILIES, *ENCODERS])
 def test_every_key_that_transformers_writes_passes_at_its_default(kind):
     import transformers

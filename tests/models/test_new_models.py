@@ -183,6 +183,13 @@ def test_windows_begin_with_the_layer_that_the_config_says():
     assert window_in({"model_type": "qwen2", **windows}, 28) == 3
 
 
+def test_the_layers_of_mistral_that_have_a_window_may_be_named():
+    config = {"model_type": "mistral", "sliding_window": 3, "use_sliding_window": False}
+    assert [window_in(config, i) for i in range(2)] == [3, 3]
+    config["layer_types"] = ["full_attention", "sliding_attention"]
+    assert [window_in(config, i) for i in range(2)] == [None, 3]
+
+
 def test_eleven_classes_stay_in_their_order():
     names = {str(i): f"class {i}" for i in (10, *range(10))}
     assert labels_of({"id2label": names}) == [f"class {i}" for i in range(11)]

@@ -155,16 +155,14 @@ def turns_in(config: dict[str, Any], layer: int) -> bool:
 def window_in(config: dict[str, Any], layer: int) -> int | None:
     """How many keys a query of a layer sees at most, None for all."""
     kind, types = config["model_type"], config.get("layer_types")
-    if kind == "mistral":
-        return config.get("sliding_window")
-    if kind not in WINDOWED or not config["use_sliding_window"]:
+    if kind not in WINDOWED or not (kind == "mistral" or config["use_sliding_window"]):
         return None
     if types:
         slides = types[layer] == "sliding_attention"
     elif kind == "smollm3":
         slides = not turns_in(config, layer)
     else:
-        slides = layer >= config.get("max_window_layers", 28)
+        slides = kind == "mistral" or layer >= config.get("max_window_layers", 28)
     return config.get("sliding_window") if slides else None
 
 
