@@ -466,7 +466,7 @@ def test_an_encoder_is_that_of_transformers(kind, name, is_tied, tmp_path):
         parameter.data += torch.randn(parameter.shape) / 4
     ids, mask = rng_of(1).randint(3, 40, (2, 21)), np.ones((2, 21), bool)
     mask[1, 15:] = False
-    ids[1, 15:] = config.pad_token_id
+    ids[1, 15:] = ids[0, 4] = config.pad_token_id  # a text may have it too
     given = torch.tensor(ids), torch.tensor(mask.astype(int))
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         theirs.to(dtype).save_pretrained(tmp_path / "theirs")
@@ -569,6 +569,20 @@ def test_positions_of_roberta_begin_after_padding(kind):
     assert_equal(model(ids).numpy(), right)
     with pytest.raises(ta.errors.ShapeError, match="ends at max_len=34"):
         model(rng_of(4).randint(3, 40, (1, 33)))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_a_padding_id_within_a_text_of_roberta_is_not_counted(kind):
+    """A text may have the word <pad>. Its position is then that of padding, as in transformers."""
+    model = BertEncoder(encoder_config(kind)).eval()
+    ids = np.array([[7, 8, 1, 9, 1, 6]])
+    words = model.word(ids) + model.token_type.weight[0]
+    x = model.norm(words + model.position.weight[[2, 3, 1, 4, 1, 5]])
+    right = model.encoder(x).numpy()
+    assert_close(model(ids).numpy(), right, 1e-6)
+    padded = np.pad(ids, ((0, 0), (0, 2)), constant_values=1)
+    assert_close(model(padded).numpy()[:, :6], right, 1e-6)
+    assert_close(model(padded, valid_lens=[6]).numpy()[:, :6], right, 1e-6)
 
 
 def test_distilbert_has_no_types_of_tokens():

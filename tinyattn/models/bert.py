@@ -16,6 +16,7 @@ import numpy as np
 from .. import nn
 from ..base import checks
 from ..errors import CheckpointError, ShapeError
+from ..ops.arguments import array_like
 from ..tensors.tensor import Tensor
 from .adapters import Published
 from .published import BERT, DISTILBERT, ENCODERS, Part, filled, load_tensors, parts_of, read_folder
@@ -113,10 +114,13 @@ class BertEncoder(Published):
         if words.ndim != 3:
             raise ShapeError(f"a BertEncoder takes token ids (B, N), got shape {words.shape[:-1]}")
         words = self.with_types(words, token_types)
-        x = self.dropout(self.norm(self.position(words, self.first_position)))
+        x = self.position(words, self.first_position)
+        if self.first_position:  # RoBERTa does not count pad_token_id, also within a text
+            text = array_like(ids, "ids") != self.config["pad_token_id"]
+            x = words + self.position.weight[text.cumsum(1) * text + self.first_position - 1]
         if mask is None and valid_lens is None:
             valid_lens = self.lengths(ids)
-        return self.encoder(x, mask=mask, valid_lens=valid_lens)
+        return self.encoder(self.dropout(self.norm(x)), mask=mask, valid_lens=valid_lens)
 
     def with_types(self, words: Tensor, token_types: Any) -> Tensor:
         if self.token_type is None:
@@ -135,7 +139,7 @@ class BertEncoder(Published):
     def lengths(self, ids: Any) -> Any:
         """The tokens of each row before the padding at its end, (B, N) -> (B,); None for all."""
         pad = self.config["pad_token_id"]
-        array = (ids if isinstance(ids, Tensor) else Tensor(ids))._data
+        array = array_like(ids, "ids")
         if pad is None or array.ndim != 2 or not array.shape[1]:
             return None
         text = array[:, ::-1] != pad
