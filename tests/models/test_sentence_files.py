@@ -654,6 +654,33 @@ def test_a_text_within_its_prompt_leaves_nothing(folder):
 
 
 @needs_tokenizers
+@pytest.mark.parametrize("end", [[], [["[SEP]", 3]]], ids=["nothing", "a special token"])
+def test_a_prompt_has_all_its_words_where_nothing_ends_a_text(folder, end):
+    """Its last word was taken for [SEP]."""
+    edit(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    words = json.loads((folder / "tokenizer.json").read_text())
+    parts = [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
+    parts += [{"SpecialToken": {"id": word, "type_id": 0}} for word, _ in end]
+    known = {x: {"id": x, "ids": [i], "tokens": [x]} for x, i in [["[CLS]", 2], *end]}
+    words["post_processor"] = {
+        "type": "TemplateProcessing", "single": parts, "pair": parts, "special_tokens": known
+    }  # fmt: skip
+    token = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    words["added_tokens"] = [token | {"id": 3, "content": "[SEP]", "special": True}]
+    (folder / "tokenizer.json").write_text(json.dumps(words))
+    (folder / "modules.json").write_text(json.dumps(modules_of("Transformer", "Pooling")))
+    edit(folder / "1_Pooling" / "config.json", include_prompt=False)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    tokens = model.tokenize(["cat dog runs"])
+    assert tokens == [[2, 5, *model.tokenize(["dog runs"])[0][1:]]]
+    expected = exact_pooling(tokens, ["mean"], 2)  # [CLS] cat
+    assert_close(model.encode(["dog runs"], prompt="cat "), expected, 1e-5)
+
+
+@needs_tokenizers
 @pytest.mark.parametrize(
     "said", [{}, {"id": 2}, {"__type": "AddedToken"}, {"special": True}, {"single_word": False}]
 )

@@ -95,14 +95,13 @@ class SentenceEncoder(nn.Module):
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """The token ids of each text, [CLS] and [SEP] around them; none is padded."""
-        texts = checked_texts(texts)
         key = self.files[TOKENIZER[0]], self.max_length
         if self._tokenizer is None or self._tokenizer[0] != key:
             tokenizer = read_tokenizer_json(self.files[TOKENIZER[0]])
             tokenizer.no_padding()  # its file may pad and cut all texts to another length
             tokenizer.enable_truncation(self.max_length)
             self._tokenizer = key, tokenizer
-        return [encoding.ids for encoding in self._tokenizer[1].encode_batch(texts)]
+        return [x.ids for x in self._tokenizer[1].encode_batch(checked_texts(texts))]
 
     def embed(self, ids: Any, valid_lens: Any = None, prompt_length: int = 0) -> Tensor:
         """Token ids (B, N), valid_lens (B,) -> (B, D): pooled hidden states, with norm 1.
@@ -140,7 +139,9 @@ class SentenceEncoder(nn.Module):
             raise ValueError(f"text {tokens.index([])} has no token: its tokenizer adds none")
         skipped = 0
         if prompt and not self.include_prompt:
-            skipped = len(self.tokenize([prompt])[0]) - 1  # without [SEP]
+            added = self._tokenizer[1].get_added_tokens_decoder()
+            words = self.tokenize([prompt])[0]
+            skipped = len(words) - any(i in added and added[i].special for i in words[-1:])
         cut = self.settings["truncate_dim"]
         out = np.zeros((len(tokens), self.width()), self.encoder.word.weight.dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
@@ -149,8 +150,7 @@ class SentenceEncoder(nn.Module):
                 chosen = order[start : start + batch_size]
                 rows = [Tensor(tokens[i]) for i in chosen]
                 ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
-                lengths = [len(row) for row in rows]
-                out[chosen] = self.embed(ids, lengths, skipped).numpy()[:, :cut]
+                out[chosen] = self.embed(ids, [*map(len, rows)], skipped).numpy()[:, :cut]
         return out
 
     def width(self) -> int:
@@ -210,7 +210,6 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
     expected = "texts are a list of strings, such as ['one text']"
     if isinstance(texts, (str, bytes, bytearray, Mapping, Set)) or not hasattr(texts, "__iter__"):
         raise TypeError(f"{expected}, got a {type_name(texts)}")
-    texts = list(texts)
-    for i, text in enumerate(texts):
+    for i, text in enumerate(texts := list(texts)):
         checked_text(f"text {i}", check_type(f"{expected}; for text {i}", text, str))
     return texts
