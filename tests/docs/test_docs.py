@@ -197,6 +197,16 @@ def test_the_map_names_ten_files_to_open_first():
     assert len(re.findall(r"^\| \[\S+\]\(\.\./tinyattn/\S+\.py\) ", text, re.MULTILINE)) == 10
 
 
+@pytest.mark.parametrize("folder", ["notebooks", "notebooks/zh_CN"])
+def test_page_22_counts_the_readmes_as_they_are(folder: str) -> None:
+    """It reads both, so its notebooks are written anew after a change of one."""
+    notebook = (ROOT / "docs" / folder / "22_own_language_model.ipynb").read_text("utf-8")
+    for name in ("README.md", "README_zh.md"):
+        text = (ROOT / name).read_text("utf-8")
+        counted = f"{len(text):,} characters, {len(set(text))} different ones"
+        assert counted in notebook, f"python docs/notebooks.py 22_own_language_model: {counted}"
+
+
 def test_the_first_screen_of_the_readme_has_code_and_where_to_begin():
     """What a reader sees first; the rest is in docs."""
     for name in ("README.md", "README_zh.md"):
