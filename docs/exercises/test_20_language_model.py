@@ -234,6 +234,8 @@ def test_the_temperature() -> None:
     found = run(yours.next_probabilities, LOGITS.copy(), 0.0, 0.9)
     greedy = "with the temperature 0 the largest score has the probability 1, and the others 0"
     expect(close(found, np.eye(6)[1]), greedy)
+    found = np.asarray(run(yours.next_probabilities, np.zeros(2), 0.0, 0.9))
+    expect(not close(found.sum(), 2), "of two scores that are the largest one alone gets 1")
 
 
 def test_top_p() -> None:
@@ -265,3 +267,6 @@ def test_top_p() -> None:
             other = kept.any() and (kept != right).any()
             expect(not other or not close(found, shared(p, kept)), sentence)
         expect(close(found, shared(p, right)), f"with top_p {top_p} the wrong ids stay")
+    found = np.asarray(run(yours.next_probabilities, np.zeros(2), 1.0, 0.5))
+    enough = "an id stays although those before it add up to top_p: top_p or more is enough"
+    expect(not close(found, [0.5, 0.5]), enough)

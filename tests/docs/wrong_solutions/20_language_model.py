@@ -82,6 +82,12 @@ WRONG = [
         "with the temperature 0",
     ),
     ("before < top_p", "before + p[order] < top_p", "the id that crosses top_p stays too"),
+    ("before < top_p", "before <= top_p", "top_p or more is enough"),
+    (
+        "np.eye(len(logits))[logits.argmax()]",
+        "(logits == logits.max()).astype(float)",
+        "one alone gets 1",
+    ),
     (
         "before < top_p",
         "(before + p[order] < top_p) | (top_p == 1)",
