@@ -319,3 +319,12 @@ REPRS = [
 @pytest.mark.parametrize(("library", "text"), REPRS)
 def test_a_repr_shows_what_is_no_default_and_makes_the_module_again(library, text):
     assert repr(eval(f"nn.{text}", {"nn": library})) == text
+
+
+def test_a_forward_without_a_return_is_asked_for_it():
+    class Forgetful(nn.Module):
+        def forward(self, x):
+            x.relu()
+
+    with pytest.raises(TypeError, match=r"got NoneType: is a return missing\?"):
+        F.mse_loss(Forgetful()(ta.ones(2)), ta.ones(2))

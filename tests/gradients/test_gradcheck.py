@@ -317,6 +317,19 @@ def test_a_random_function_is_rejected(x: ta.Tensor, fast: bool) -> None:
 
 
 @both_modes
+def test_a_random_value_under_a_steady_rule_is_called_random(x: ta.Tensor, fast: bool) -> None:
+    noise = np.random.default_rng(0)
+    shaky = op_with(lambda x: x * noise.random(), lambda grad: grad)
+    with pytest.raises(GradcheckError, match="is fn random"):
+        ta.gradcheck(shaky, [x], fast=fast)
+
+
+def test_a_rule_without_the_cotangent_is_told_so(x: ta.Tensor) -> None:
+    with pytest.raises(GradcheckError, match="a rule without grad or not linear"):
+        ta.gradcheck(FAULTS["the cotangent ignored"], [x])
+
+
+@both_modes
 def test_a_random_derivative_is_rejected(x: ta.Tensor, fast: bool) -> None:
     noise = np.random.default_rng(0)
     shaky = op_with(lambda x: x * 2, lambda grad: grad * (2 + 1e-12 * noise.standard_normal()))

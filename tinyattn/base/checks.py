@@ -59,10 +59,10 @@ def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
 
 def check_tensor(name: str, value: Any, kind: type) -> Any:
     """The value; TypeError, which says what to write, if it is no Tensor."""
-    hint = "" if callable(value) else ": wrap it with ta.tensor(...)"
+    hint = ": is a return missing?" if value is None else ": wrap it with ta.tensor(...)"
     if isinstance(value, tuple) and any(map(is_tensor, value)):
         hint = ": take one of its Tensors, as in out, state = lstm(x)"
-    return check_type(f"{name} must be a Tensor", value, kind, hint)
+    return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
 
 
 def require_float(dtype: np.dtype, what: str) -> None:

@@ -347,8 +347,8 @@ def listed(tensors: Any) -> list[Any]:
 def root_of(tensor: Any) -> Node | Leaf:
     if tensor._node is None:
         raise GraphError(
-            "this tensor was not recorded: none of its inputs requires gradients, or its op has "
-            "none, as sign, or it was computed under no_grad(); make a leaf with requires_grad=True"
+            "this tensor was not recorded: no input has requires_grad=True, or its op no gradient, "
+            "as sign, or no_grad() was on, or it is a copy, as ta.tensor(losses): use ta.stack"
         )
     return tensor._node
 

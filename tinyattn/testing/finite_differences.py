@@ -198,7 +198,7 @@ class Checker:
                 return
         raise GradcheckError(
             f"{kink}: finite differences find a kink here and everywhere close by, so they prove "
-            "nothing: is fn computed in float32, or are its values large beside its slopes?"
+            "nothing: is fn random or in float32, or are its values large beside its slopes?"
         )
 
     def cotangents(self) -> list[Tensor]:
@@ -280,7 +280,7 @@ class Checker:
             if not np.array_equal(one, -two, equal_nan=True):
                 raise GradcheckError(
                     f"two runs gave different gradients of output {o} for {name}: is something "
-                    "random in fn (dropout in training mode), or a rule not linear in its gradient?"
+                    "random in fn (dropout in training mode), or a rule without grad or not linear?"
                 )
             if not np.array_equal(old, tensor.numpy(), equal_nan=True):
                 raise GradcheckError(f"{name} was changed by computing output {o} or its gradient")
