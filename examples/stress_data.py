@@ -101,7 +101,7 @@ def score(predicted: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     return float(right[vowel].mean()), float((right | ~vowel).all(axis=1).mean())
 
 
-def heard(train: Words, test: Words) -> np.ndarray:
+def sounds_known(train: Words, test: Words) -> np.ndarray:
     """Whether a held-out word has the same phonemes as a word to learn from, (N,)."""
     known = {row.tobytes() for row in train.ids}
     return np.array([row.tobytes() in known for row in test.ids])

@@ -347,8 +347,8 @@ def listed(tensors: Any) -> list[Any]:
 def root_of(tensor: Any) -> Node | Leaf:
     if tensor._node is None:
         raise GraphError(
-            "this tensor was not recorded: no input has requires_grad=True, or its op no gradient, "
-            "as sign, or no_grad() was on, or it is a copy, as ta.tensor(losses): use ta.stack"
+            "this tensor was not recorded: no input has requires_grad=True, its op has no rule, "
+            "no_grad() was on, or it is a copy: ta.tensor(losses) copies, ta.stack(losses) does not"
         )
     return tensor._node
 

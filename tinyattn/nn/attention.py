@@ -262,8 +262,7 @@ class AdditiveAttention(Attention):
         weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
-        out = weighted_sum(self.dropout(weights), values.unsqueeze(1), visibility)
-        return out.squeeze(1)
+        return weighted_sum(self.dropout(weights), values.unsqueeze(1), visibility).squeeze(1)
 
 
 class MultiHeadAttention(Attention):
