@@ -225,6 +225,9 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "torch.optim.SGD(x, maximize=options)",
         "nn.Linear(**config)", "nn.Linear(3, **config)", "nn.Linear(*sizes)", "x.gather(**options)",
         "self.require = 1", "for p in model.parameters(): p.requires_grad = False", "x.shape()",
+        "F.gumbel_softmax(logits=x, tau=0.5)", "torch.tile(x, dims=(2, 2))", "torch = None",
+        "torch.split(tensor=x, split_size_or_sections=2)", "nn, other = torch.nn, 3",
+        "F.mse_loss(x, x, size_average=False, reduce=True)", "x.norm = torch.norm",
     ],
 )  # fmt: skip
 def test_what_is_not_left_out(line: str) -> None:
@@ -418,6 +421,28 @@ torch.nn.utils.clip_grad_norm_(nn.Linear(3, 2).parameters(), 1.0)
     assert {"torch.nn.Linear", "torch.randn", "torch.backends.cudnn"} <= rows(
         program, "works"
     ).keys()
+
+
+def test_names_of_a_program_that_may_run_without_pytorch() -> None:
+    program = """
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    torch = nn = None
+F = functional = nn.functional
+torch.zeros(2), nn.Linear(2, 3)
+torch.svd(x), nn.GroupNorm(2, 4), F.nothing(x), functional.other(x)
+
+def local():
+    F = torch.fft
+    F.anything
+"""
+    assert {"torch.zeros", "torch.nn.Linear"} <= rows(program, "works").keys()
+    assert rows(program, "left out").keys() == {
+        "torch.svd", "torch.nn.GroupNorm", "torch.nn.functional.nothing",
+        "torch.nn.functional.other", "torch.fft",
+    }  # fmt: skip
 
 
 def test_imports_hide_no_method() -> None:

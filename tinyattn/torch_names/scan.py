@@ -33,7 +33,7 @@ from ..hints import ARGUMENTS, absent
 from ..nn.module import Module
 from ..tensors.tensor import Tensor
 from .dtypes import OfDtype
-from .marks import other_names, rename
+from .marks import other_names
 from .optim import Optimizer
 from .optim.lr_scheduler import LRScheduler
 from .optim.optimizer import REFUSED
@@ -168,20 +168,21 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
             if only is not value and isinstance(value, ast.Constant) and value.value != only:
                 return f"{name} is {only!r} here: {REFUSED.get(name, 'no other value is taken')}"
         signature = inspect.Signature([p for n, p in parameters.items() if n != "numpy_names"])
+        # An argument of several names has one of them in the signature.
         others = other_names(function)
-        rename("it", named, {n: o for n, o in others.items() if n not in signature.parameters})
+        known = {ours: theirs for theirs, ours in others.items() if theirs in parameters}
+        known |= {n: known.get(o, o) for n, o in others.items() if n not in parameters}
+        named = {known.get(name, name): value for name, value in named.items()}
         # What only a decorator takes, as generator= or non_blocking=.
         while hasattr(function, "__wrapped__"):
-            for name in inspect.signature(function, follow_wrapped=False).parameters:
-                if name not in signature.parameters:
-                    named.pop(name, None)
+            taken = inspect.signature(function, follow_wrapped=False).parameters
+            named = {n: v for n, v in named.items() if n in parameters or n not in taken}
             function = function.__wrapped__
-        if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-            named = {name: None for name in named if name not in OF_SIZES}
-        if is_method or hidden:
-            signature.bind_partial(*[None] * is_method, **named)
-        else:
-            signature.bind(*call.args, **named)
+        singles = {n for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
+        if len(singles) < len(parameters):
+            named = {n: v for n, v in named.items() if n in singles or n not in OF_SIZES}
+        args = [None] * is_method if is_method or hidden else call.args
+        (signature.bind_partial if is_method or hidden else signature.bind)(*args, **named)
     except TypeError as error:
         instead = [ARGUMENTS[name] for name in named if name in ARGUMENTS]
         return ": ".join([str(error), *instead[:1]])
@@ -306,8 +307,13 @@ class Scan(ast.NodeVisitor):
         return is_one or bool(get_close_matches(node.attr, ["requires_grad"], cutoff=0.9))
 
     def visit_Assign(self, node: ast.Assign) -> None:
+        before, name = dict(self.names), self.name_of(node.value)[0]
         for part in (node.value, *node.targets):  # in the order in which they are computed
             self.visit(part)
+        if name and not self.hidden:  # `nn = torch.nn`
+            self.names |= {x.id: name for x in node.targets if isinstance(x, ast.Name)}
+        elif getattr(node.value, "value", node) is None:  # `torch = None`, where it is missing
+            self.names = before
 
     def visit_Call(self, node: ast.Call) -> None:
         name, first = self.name_of(node.func)
@@ -341,9 +347,9 @@ class Scan(ast.NodeVisitor):
         own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_stored(n)}
         own |= {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
         body = node.body if isinstance(node.body, list) else [node.body]
-        for part in ast.iter_child_nodes(node):
-            if part not in body:  # decorators, defaults and annotations belong to the outside
-                self.visit(part)
+        # Decorators, defaults and annotations belong to the outside.
+        for part in (part for part in ast.iter_child_nodes(node) if part not in body):
+            self.visit(part)
         self.hidden.append(own)
         for part in body:
             self.visit(part)
@@ -435,8 +441,7 @@ def scanned(path: Path, write: bool) -> Scan | None:
 def main(paths: list[str], write: bool = False) -> int:
     """Print what the files use, and those of folders. Returns the status."""
     files = [f for p in map(Path, paths) for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
-    scans = [scanned(path, write) for path in files]
-    read = [scan for scan in scans if scan is not None]
+    read = [scan for path in files if (scan := scanned(path, write))]
     left_out = [{name for name, _ in scan.groups.get("left out", {})} for scan in read]
     if len(files) > 1:
         print(f"{len(files)} files: nothing is left out of {left_out.count(set())}")

@@ -45,10 +45,8 @@ _calculate_fan_in_and_fan_out = _init.fans  # which programs call, though it is 
 if TYPE_CHECKING:
     from ...nn.init import *  # noqa: F403
 else:
-    FUNCTIONS = {
-        name: x for name, x in (vars(_init) | globals()).items() if name[-1] == "_" != name[0]
-    }
-    FUNCTIONS = {name: adapted(function) for name, function in FUNCTIONS.items()}
+    FOUND = vars(_init) | globals()
+    FUNCTIONS = {name: adapted(x) for name, x in FOUND.items() if name[-1] == "_" != name[0]}
     globals().update(FUNCTIONS)
 
     def __getattr__(name: str) -> Any:  # of PyTorch's old names too, which have no _ at their end
