@@ -110,6 +110,10 @@ CALLS = """
     nn.CrossEntropyLoss(size_average=True)(input=x, target=i[:, 0]); nn.ReLU()(input=x)
     nn.NLLLoss(reduction="none")(x, target=i[:, 0])
     nn.CrossEntropyLoss(v.detach().abs(), reduction="sum")(x, i[:, 0])
+    nn.GELU()(input=x); nn.Tanh()(input=x); nn.Sigmoid()(input=x); nn.Identity()(input=x)
+    nn.LayerNorm(4).double()(input=x); nn.RMSNorm(4).double()(x=x); nn.Dropout(0.0)(input=x)
+    nn.Sequential(nn.Tanh(), nn.SiLU())(input=x); 0 * nn.Linear(4, 2).double()(input=x)
+    nn.Embedding.from_pretrained(x.detach())(input=i[:, 0])
 """
 
 

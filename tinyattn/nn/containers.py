@@ -170,8 +170,8 @@ class Sequential(Modules[Module]):
             return Sequential(*list(self)[index])
         return list(self)[index]
 
-    def forward(self, x: Any) -> Tensor:
-        """The Tensor that the last module makes; x is what the first one takes."""
+    def forward(self, input: Any) -> Tensor:
+        """The Tensor that the last module makes; the input is what the first one takes."""
         for module in self:
-            x = module(x)
-        return x
+            input = module(input)
+        return input

@@ -17,36 +17,36 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+    def forward(self, input: Tensor) -> Tensor:
+        return input
 
 
 class ReLU(Module):
     """max(x, 0) of each element; see `functional.relu`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input)
 
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x)) of each element; see `functional.sigmoid`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.sigmoid(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.sigmoid(input)
 
 
 class SiLU(Module):
     """x / (1 + exp(-x)) of each element; see `functional.silu`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.silu(input)
 
 
 class Tanh(Module):
     """The hyperbolic tangent of each element; see `functional.tanh`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.tanh(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanh(input)
 
 
 class Softmax(Module):
@@ -56,8 +56,8 @@ class Softmax(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -70,8 +70,8 @@ class GELU(Module):
         super().__init__()
         self.approximate = check_choice("approximate", approximate, "none", "tanh")
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x, self.approximate)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.gelu(input, self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"

@@ -69,8 +69,8 @@ class Linear(Module):
     def reset_parameters(self) -> None:
         init.linear_default_(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
@@ -109,8 +109,8 @@ class LayerNorm(Module):
         if self.bias is not None:
             init.uniform_(self.bias, 0, 0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         affine = f"elementwise_affine={self.weight is not None}, bias={self.bias is not None}"
@@ -173,8 +173,8 @@ class Dropout(Module):
         super().__init__()
         self.p = checked_probability(p)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(input, self.p, self.training)
 
     def draw(self) -> Drop:
         """What one call drops, for a kernel that drops by itself: a probability and a seed."""
@@ -222,8 +222,8 @@ class Embedding(Module):
         if self.padding_idx is not None:
             self.weight._data[self.padding_idx] = 0
 
-    def forward(self, ids: ArrayLike) -> Tensor:
-        return F.embedding(ids, self.weight, self.padding_idx)
+    def forward(self, input: ArrayLike) -> Tensor:
+        return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

@@ -195,14 +195,14 @@ class LazyLinear(_nn.Linear):
         for parameter in self.parameters():
             parameter.__class__ = UninitializedParameter
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         for parameter in self.parameters():
             parameter.__class__ = Parameter
-        sizes = self.out_features, *float_tensor(x, "x").shape[-1:]
+        sizes = self.out_features, *float_tensor(input, "input").shape[-1:]
         self.weight.data = zeros(sizes, dtype=self.weight.dtype, device=self.weight.device)
         self.reset_parameters()
         self.__class__ = _nn.Linear  # type: ignore[assignment]
-        return self(x)
+        return self(input)
 
     def extra_repr(self) -> str:
         return f"out_features={len(self.weight._data)}, bias={self.bias is not None}"
