@@ -157,8 +157,7 @@ class Chained(LRScheduler):
     def get_lr(self) -> list[float]:
         if self._is_initial and self.last_epoch and self.keeps_rates:
             return self.present()
-        factor = self.factor_of(self.last_epoch)
-        return [rate * factor for rate in self.present()]
+        return [rate * self.factor_of(self.last_epoch) for rate in self.present()]
 
     def _get_closed_form_lr(self) -> list[float]:
         factor = math.prod(map(self.factor_of, range(check_size("epoch", self.last_epoch, 0) + 1)))
