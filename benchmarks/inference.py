@@ -70,7 +70,8 @@ def batches(kind: str, words: int) -> list[tuple[np.ndarray, np.ndarray]]:
     for start in range(0, count, BATCH):
         some = lengths[start : start + BATCH]
         real = np.arange(some.max()) < some[:, None]
-        found.append((np.where(real, rng.integers(1, words, real.shape), 0), some))
+        # 0 and 1 are the ids of padding of BERT and of XLM-R, which does not count them.
+        found.append((np.where(real, rng.integers(2, words, real.shape), 0), some))
     return found
 
 
