@@ -120,6 +120,8 @@ class Gradients(Values):
             such as x + y, are never freed.
         create_graph: record the computation of the gradients, for derivatives of higher order.
 
+        Two threads that call it at once must share no leaf, because one of two sums may be lost.
+
         Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
         is missing; ShapeError if it has another shape.
 
