@@ -129,6 +129,13 @@ class Gradients(Values):
             >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
             >>> x.grad
             tensor([ 3., 30.])
+
+        The sum is a new Tensor, so a gradient that was kept stays as it was. PyTorch changes it.
+
+            >>> kept = x.grad
+            >>> (x * 3).sum().backward()
+            >>> kept, x.grad
+            (tensor([ 3., 30.]), tensor([ 6., 33.]))
         """
         backward(self, gradient, retain_graph, create_graph)
 
