@@ -125,6 +125,21 @@ optim.nothing
     assert "torch.optim.SGD" in rows(program, "works")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "class Config:\n  nn = 'adam'\n  F: int = 3\nnn.Fold(2)",
+        "class Config:\n  optim = nn = F = 'a'\ndef f(): return nn.Fold(2)",
+        "def f():\n  layers = torch.nn\n  return layers.Fold(2)",
+        "def f():\n  nn = torch.nn\n  def inner(): return nn.Fold(2)\n  return inner",
+        "class Net:\n  def forward(self, x):\n    nn = torch.nn\n    return nn.Fold(2)(x)",
+    ],
+)
+def test_names_of_a_class_and_of_a_function(program: str) -> None:
+    program = f"import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n{program}"
+    assert "torch.nn.Fold" in rows(program, "left out")
+
+
 # A line that uses x, and what of it is left out, with a part of the text.
 LEFT_OUT: list[tuple[str, str, str]] = [
     ("nn.Conv3d(1, 2, 3)", "torch.nn.Conv3d", "it is not here"),

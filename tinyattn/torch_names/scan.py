@@ -200,7 +200,6 @@ class Scan(ast.NodeVisitor):
         self.changes: list[tuple[ast.stmt, str, bool]] = []
         self.names: dict[str, str] = {}  # what stands for a name of PyTorch
         self.others: set[str] = set()  # other imported names
-        self.hidden: list[set[str]] = []  # for each function around a place, its own variables
         nodes = list(ast.walk(tree := ast.parse(program)))
         # Methods and modules of the program itself have the names that it gives them.
         self.defined = {getattr(n, "name", "") for n in nodes if not isinstance(n, ast.alias)}
@@ -275,14 +274,13 @@ class Scan(ast.NodeVisitor):
             parts.append(node.attr)
             node = node.value
         first = node.id if isinstance(node, ast.Name) else ""
-        start = "" if any(first in names for names in self.hidden) else self.names.get(first, "")
+        start = self.names.get(first, "")
         return start and ".".join([start, *reversed(parts)]), first
 
     def visit_Name(self, node: Any) -> None:
         name, first = self.name_of(node)
         if is_stored(node) and isinstance(node, ast.Name):
-            if not self.hidden:
-                self.names.pop(first, None)
+            self.names.pop(first, None)
         elif name and is_stored(node):  # of a module, as torch.backends.cudnn.benchmark
             self.visit(node.value)
         elif is_stored(node) and self.has_tensor(node) and not hasattr(Tensor, node.attr):
@@ -310,7 +308,7 @@ class Scan(ast.NodeVisitor):
         before, name = dict(self.names), self.name_of(node.value)[0]
         for part in (node.value, *node.targets):  # in the order in which they are computed
             self.visit(part)
-        if name and not self.hidden:  # `nn = torch.nn`
+        if name:  # `nn = torch.nn`
             self.names |= {x.id: name for x in node.targets if isinstance(x, ast.Name)}
         elif getattr(node.value, "value", node) is None:  # `torch = None`, where it is missing
             self.names = before
@@ -344,18 +342,21 @@ class Scan(ast.NodeVisitor):
             self.note("not known", name, "", call.lineno)
 
     def visit_FunctionDef(self, node: Any) -> None:
-        own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_stored(n)}
-        own |= {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        # What a class sets are no variables of its methods.
+        nodes = [] if isinstance(node, ast.ClassDef) else [*ast.walk(node)]
+        own = {n.id for n in nodes if isinstance(n, ast.Name) and is_stored(n)}
+        own |= {argument.arg for argument in nodes if isinstance(argument, ast.arg)}
         body = node.body if isinstance(node.body, list) else [node.body]
         # Decorators, defaults and annotations belong to the outside.
         for part in (part for part in ast.iter_child_nodes(node) if part not in body):
             self.visit(part)
-        self.hidden.append(own)
+        before = self.names
+        self.names = {name: known for name, known in before.items() if name not in own}
         for part in body:
             self.visit(part)
-        self.hidden.pop()
+        self.names = before
 
-    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
+    visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_FunctionDef  # noqa: N815
 
 
 def loop_variables(node: ast.AST) -> Iterator[str]:
