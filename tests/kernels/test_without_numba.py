@@ -372,6 +372,20 @@ print(gc.isenabled(), set(Seen.collected), len(Seen.collected) > 1)
     assert run_python(code, env=env).strip() == "False {False} True"
 
 
+def test_a_program_for_pytorch_runs_without_scipy():
+    code = """
+import sys
+sys.modules["scipy"] = None
+import tinyattn.torch_names as torch
+model = torch.nn.Linear(2, 1)
+torch.nn.init.xavier_uniform_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(3, 2)).sum().backward()
+optimizer.step()
+"""
+    run_python(code, env={"TINYATTN_JIT": "0"})
+
+
 def test_import_is_lean_and_leaves_no_trace():
     code = """
 import os, random, signal, sys, threading, warnings

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from ...base.random import generator
 from ...nn import init as _init
@@ -18,11 +17,13 @@ def trunc_normal_(
 ) -> Tensor:
     """N(mean, std^2) of which only what lies between a and b is taken.
 
-    Raises ValueError if nothing can lie there.
+    Raises ValueError if nothing can lie there. It needs SciPy.
 
     In tinyattn: write nn.init.normal_(w, mean, std), then w.clamp(a, b) for w[...] under
     ta.no_grad()
     """
+    from scipy.special import ndtr, ndtri  # all else here runs without SciPy
+
     low, high = ndtr((np.array([a, b]) - mean) / std)
     if not low < high:
         raise ValueError(f"no number of N({mean}, {std}^2) lies between a={a} and b={b}")
