@@ -94,6 +94,15 @@ def test_each_answer_of_a_page_is_closed_before_the_next(path):
     assert tags == ["<details", "</details"] * (len(tags) // 2)
 
 
+def test_a_whole_name_in_a_text_can_be_imported_as_it_stands():
+    """`tinyattn.training.DataLoader` says `from tinyattn.training import DataLoader`."""
+    texts = [path.read_text("utf-8") for path in (ROOT / "README.md", *PAGES)]
+    found = {n for text in texts for n in re.findall(r"`(tinyattn(?:\.[a-z_]+)+\.\w+)`", text)}
+    assert found
+    for module, _, name in sorted(whole.rpartition(".") for whole in found):
+        assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
 def test_every_pytest_command_selects_a_test():
     """`pytest FOLDER -k WORDS`: the folder exists, and so does a test for one of the words."""
     for page in [ROOT / "README.md", *PAGES]:
