@@ -568,8 +568,12 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if not names:
         files = data.standard_library()[: 60 if args.short else None]
     files, digest, copies = data.distinct(files)
+    parts = data.divided(files)
+    borders = [[span[1:] for span in part] for part in parts]  # an older program had others
+    digest = hashlib.sha256(repr((digest, borders)).encode()).hexdigest()
     if getattr(args, "digest", digest) != digest:
-        raise ValueError("the text is not the one that this run has learned from: bring that back, "
+        raise ValueError("the text is not the one that this run has learned from, or an older "
+                         "version of this program held out other parts: bring that text back, "
                          "or begin anew, with --from for the model of this run")  # fmt: skip
     args.digest = digest
     size = sum(path.stat().st_size for path in files)
@@ -583,7 +587,6 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if copies:
         more = f", and so on of {len(copies):,} copies" if len(copies) > 1 else ""
         print("{} has the contents of {}, so it is left out{}".format(*copies[0], more))
-    parts = data.divided(files)
     ta.manual_seed(args.seed)
     model, training, held_out = model_and_text(args, parts)
     words = model.config["vocab_size"]

@@ -427,6 +427,20 @@ def test_a_run_goes_on_with_its_own_text_only(program, trained, capsys):
     program("--out", "run", "--resume", "--steps", "4")
 
 
+def test_a_run_goes_on_only_where_what_it_learned_from_is_not_held_out(
+    program, trained, data, monkeypatch, capsys
+):
+    before, divided = files_in(trained), data.divided
+
+    def of_an_older_version(files):
+        return data.Parts(*reversed(divided(files)))
+
+    monkeypatch.setattr(data, "divided", of_an_older_version)
+    said = complaint(program, capsys, "--out", "run", "--resume", "--steps", "4")
+    assert "an older version of this program held out other parts" in said
+    assert files_in(trained) == before
+
+
 def test_a_run_goes_on_in_another_folder_of_work_and_with_a_text_that_was_moved(
     program, trained, monkeypatch, capsys
 ):
