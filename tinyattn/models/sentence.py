@@ -129,6 +129,7 @@ class SentenceEncoder(nn.Module):
         prompt: a string before each text; prompt_name: one of the model's prompts. By default the
             prompt that default_prompt_name names, if it does.
 
+        If threads share the model, call eval() first, because the mode of its parts is theirs too.
         Texts of similar lengths are computed together, because padding costs time. truncate_dim of
         the settings cuts the points here, and not in `embed`.
         """

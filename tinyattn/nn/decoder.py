@@ -130,6 +130,7 @@ class NextScores:
     Only ids after those that the call before had too are computed, in eval(), whatever the mode of
     the model is. All are computed if the model has learned since, or has other parts, numbers or
     hooks. A subclass has `new_cache`, and `scores`, which computes what is not in the cache.
+    If threads share the model, call eval() first, because the mode of its parts is theirs too.
     """
 
     model: Any
