@@ -585,6 +585,13 @@ def test_a_padding_id_within_a_text_of_roberta_is_not_counted(kind):
     assert_close(model(padded, valid_lens=[6]).numpy()[:, :6], right, 1e-6)
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
+def test_ids_may_be_tensors_of_one_element_in_lists(kind):
+    model = BertEncoder(encoder_config(kind)).eval()
+    ids = [[ta.tensor([7]), 8], [9, ta.tensor([6])]]
+    assert_equal(model(ids).numpy(), model([[7, 8], [9, 6]]).numpy())
+
+
 def test_distilbert_has_no_types_of_tokens():
     with pytest.raises(ValueError, match="no token_types"):
         BertEncoder(encoder_config("distilbert"))([[4, 5]], token_types=[[0, 0]])

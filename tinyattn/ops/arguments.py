@@ -80,7 +80,7 @@ def array_like(value: Any, name: str) -> Array:
     """The array of a Tensor; an array as it is; lists as a NumPy array."""
     if isinstance(value, TensorBase):
         return value._data
-    return value if is_array(value) else checks.rectangular(value, name)
+    return value if is_array(value) else checks.rectangular(checks.one_each(value), name)
 
 
 def at_least_float32(x: AnyTensor) -> AnyTensor:
