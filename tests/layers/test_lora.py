@@ -11,6 +11,7 @@ from common import HAS_TORCH, assert_close, assert_equal, rng_of, signed
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError
+from tinyattn.nn.int8 import Int8Linear
 
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -78,6 +79,13 @@ def test_it_begins_as_the_linear_alone():
     assert layer.A.shape == (8, 400)
     assert 0.9 < abs(layer.A.numpy()).max() * 20 <= 1
     assert repr(layer).startswith("LoRA(rank=8, scale=1.0")
+
+
+def test_a_layer_that_stands_for_a_linear_takes_its_input_by_name_too():
+    x = ta.randn(2, 7)
+    layers = [adapted(np.float32), Int8Linear(ta.randn(5, 7))]
+    for layer in [*layers, nn.LoRA(layers[1])]:
+        assert_equal(layer(input=x).numpy(), layer(x).numpy())
 
 
 @both_dtypes

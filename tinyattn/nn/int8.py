@@ -41,15 +41,15 @@ class Int8Linear(Module):
     in_features = property(lambda layer: layer.numbers.shape[1])
     out_features = property(lambda layer: layer.numbers.shape[0])
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == np.float16:
-            return self.forward(x.to(self.scale.dtype)).to(np.float16)
-        if x.dtype != self.scale.dtype:
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dtype == np.float16:
+            return self.forward(input.to(self.scale.dtype)).to(np.float16)
+        if input.dtype != self.scale.dtype:
             raise DtypeError(
                 "a layer with int8 weights computes in float32 or float64, the dtype of its scale, "
-                f"got {x.dtype} and a scale of {self.scale.dtype}"
+                f"got {input.dtype} and a scale of {self.scale.dtype}"
             )
-        out = int8_linear(x, self.numbers, self.scale)
+        out = int8_linear(input, self.numbers, self.scale)
         return out if self.bias is None else out + self.bias
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:

@@ -65,12 +65,12 @@ class LoRA(Module):
     def is_merged(self) -> bool:
         return self.unmerged is not None
 
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.linear(x)
+    def forward(self, input: Tensor) -> Tensor:
+        out = self.linear(input)
         if self.is_merged:
             return out
         # A layer with int8 weights takes float16 too, and a LoRA that is made for it has float32.
-        x = self.dropout(x).to(self.A.dtype)
+        x = self.dropout(input).to(self.A.dtype)
         return out + (self.scale * F.linear(F.linear(x, self.A), self.B)).to(out.dtype)
 
     @no_grad()
