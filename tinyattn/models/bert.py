@@ -1,7 +1,7 @@
 """The encoders of BERT, DistilBERT, RoBERTa and XLM-RoBERTa, and the folders that they come in.
 
 They are one model here. DistilBERT has no types of tokens, and settings of other names. RoBERTa's
-positions begin after pad_token_id.
+positions begin after pad_token_id, and do not count it.
 
 Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019; Sanh et al.,
 "DistilBERT", 2019; Liu et al., "RoBERTa", 2019; Conneau et al., "XLM-R", 2020.
