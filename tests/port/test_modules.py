@@ -274,8 +274,15 @@ def test_inplace_changes_the_input(
 @pytest.mark.parametrize("size", [1, 3])
 def test_glu_has_two_equal_halves(size: int) -> None:
     """Of three, two and one would be broadcast."""
-    with pytest.raises(ShapeError):
+    with pytest.raises(ShapeError, match=f"do not add up to {size} "):
         F.glu(ta.ones(2, size))
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((0, 8), -1), ((0, 8), 1), ((2, 0), 1), ((4, 0), 0)])
+def test_glu_of_nothing(torch: Any, shape: tuple[int, int], dim: int) -> None:
+    """Of an empty batch, whose other sizes no reshape can infer."""
+    expected = torch.nn.functional.glu(torch.ones(shape), dim)
+    assert F.glu(ta.ones(shape), dim).shape == tuple(expected.shape)
 
 
 @pytest.mark.parametrize("dims", range(5))

@@ -11,7 +11,7 @@ from ...ops.arithmetic import where
 from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
-from ..functions import require_probabilities, unflatten
+from ..functions import one_dim, require_probabilities
 from ..marks import under_their_names
 from ..methods import in_place
 from . import windows
@@ -70,7 +70,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a sigmoid(b), where a and b are the two halves of the input along `dim`."""
-    a, b = unflatten(input, dim, (2, -1)).unbind(dim if dim >= 0 else dim - 1)
+    a, b = input.split([input.shape[one_dim(input, dim)] // 2] * 2, dim)
     return a * b.sigmoid()
 
 
