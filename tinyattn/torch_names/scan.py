@@ -342,7 +342,7 @@ class Scan(ast.NodeVisitor):
             self.note("not known", name, "", call.lineno)
 
     def visit_FunctionDef(self, node: Any) -> None:
-        # What a class sets are no variables of its methods.
+        # What a class sets is no variable of its methods.
         nodes = [] if isinstance(node, ast.ClassDef) else [*ast.walk(node)]
         own = {n.id for n in nodes if isinstance(n, ast.Name) and is_stored(n)}
         own |= {argument.arg for argument in nodes if isinstance(argument, ast.arg)}
