@@ -89,7 +89,7 @@ def listed(owner: str) -> dict[str, Any]:
     paths = [FOLDER / path for path in LISTS[owner].split()]
     for path in paths:
         nodes |= dict(named(parsed(path)))
-        for node in parsed(path).body:
+        for node in ast.walk(parsed(path)):
             if isinstance(node, (ast.Assign, ast.AugAssign)) and "__all__" in ast.unparse(node):
                 texts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
                 names |= set(" ".join(map(str, texts)).split())

@@ -742,7 +742,7 @@ def test_inputs_of_other_samples_or_lengths_are_refused(
         inputs = [ta.randn(*size, E) for size in (query, key, value)]
         inputs = inputs if batch_first else [x.transpose(0, 1) for x in inputs]
         shapes = re.escape(str([x.shape for x in inputs]))
-        with pytest.raises(ShapeError, match=f"same number of samples, B, .* got {shapes}"):
+        with pytest.raises(ShapeError, match=f"have the same B, .* got {shapes}"):
             attention(*inputs, need_weights=weights)
 
 
@@ -782,7 +782,7 @@ def test_a_query_without_a_key_gets_zeros(torch: Any) -> None:
 
 def test_added_keys_are_refused() -> None:
     for option in ({"add_bias_kv": True}, {"add_zero_attn": True}):
-        with pytest.raises(ValueError, match="add_bias_kv and add_zero_attn are not there"):
+        with pytest.raises(ValueError, match="add_bias_kv, add_zero_attn are not there"):
             nn.MultiheadAttention(E, H, **option)
 
 

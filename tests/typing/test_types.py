@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("user_program.py")
+OF_TORCH = Path(__file__).with_name("torch_program.py")
 INSTALLED = os.environ.get("TINYATTN_TYPED_PYTHON")
 # Each line is a mistake that both checkers must report.
 WRONG = """
@@ -146,13 +146,15 @@ def test_the_code_of_the_readme_and_the_examples_has_no_error(checker: str, tmp_
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[Report]:
-    """All reports of one checker on the program of a user and on the wrong one."""
+    """All reports of one checker on the programs of users and on the wrong one."""
     pytest.importorskip(request.param, reason=f'needs {request.param}: pip install -e ".[dev]"')
     folder = tmp_path_factory.mktemp(request.param)
-    (folder / "user_program.py").write_text(PROGRAM.read_text(encoding="utf-8"), encoding="utf-8")
+    for program in (PROGRAM, OF_TORCH):
+        shutil.copy(program, folder)
     wrong = "\n".join([*WRONG_HEAD, *WRONG]) + "\n"
     (folder / "wrong_program.py").write_text(wrong, encoding="utf-8")
-    return CHECKERS[request.param](folder, ["user_program.py", "wrong_program.py"], INSTALLED)
+    files = [PROGRAM.name, OF_TORCH.name, "wrong_program.py"]
+    return CHECKERS[request.param](folder, files, INSTALLED)
 
 
 def test_types_are_what_the_comments_say(reports: list[Report]) -> None:
@@ -173,8 +175,9 @@ def test_types_are_what_the_comments_say(reports: list[Report]) -> None:
     assert not wrong
 
 
-def test_a_correct_program_has_no_error(reports: list[Report]) -> None:
-    assert not [r for r in reports if r.file == PROGRAM.name and r.revealed is None]
+@pytest.mark.parametrize("program", [PROGRAM.name, OF_TORCH.name])
+def test_a_correct_program_has_no_error(program: str, reports: list[Report]) -> None:
+    assert not [r for r in reports if r.file == program and r.revealed is None]
 
 
 def test_each_mistake_is_an_error(reports: list[Report]) -> None:
@@ -184,6 +187,8 @@ def test_each_mistake_is_an_error(reports: list[Report]) -> None:
     assert min(noticed) >= first
 
 
-def test_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(PROGRAM))
+@pytest.mark.parametrize("program", [PROGRAM, OF_TORCH], ids=lambda path: path.stem)
+def test_the_program_runs(program: Path, tmp_path: Path) -> None:
+    # In a process of its own, because importing torch_names gives methods to Tensor.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, str(program)], cwd=tmp_path, env=environment, check=True)

@@ -194,8 +194,7 @@ def nll_loss(
     checks.check_reduction(reduction)
     target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
     check_class_weight(log_probs, weight)
-    losses = weighted_nll(log_probs, target, weight, ignore_index, reduction)
-    return losses.to(log_probs.dtype)
+    return weighted_nll(log_probs, target, weight, ignore_index, reduction).to(log_probs.dtype)
 
 
 def check_class_weight(scores: AnyTensor, weight: AnyTensor | None) -> None:

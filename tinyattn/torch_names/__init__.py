@@ -13,13 +13,14 @@ import sys as _sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as _np
+from numpy import dtype as dtype
 
 import tinyattn as _tinyattn
 
 from ..base.names import OF_TORCH_NAMES, UnknownNameError
 from . import autograd, backends, cuda, nn, optim, testing, utils  # noqa: F401 (in __all__)
-from .devices import Generator, device
+from .devices import Generator as Generator
+from .devices import device as device
 from .dtypes import CLASSES, DTYPES
 from .functions import FUNCTIONS
 from .marks import under_their_names
@@ -30,7 +31,8 @@ if TYPE_CHECKING:  # an editor finds the function of a name
 
 # The PyTorch that the names were compared with: programs ask whether it is at least "1.5.0".
 __version__ = "2.13.0"
-dtype, Size, newaxis, accelerator = _np.dtype, tuple, None, cuda
+Size = tuple
+newaxis, accelerator = None, cuda
 # How memory is laid out; only memory_format= takes them, and it changes nothing.
 preserve_format = contiguous_format = channels_last = None
 ADDED = CLASSES | DTYPES | FUNCTIONS
@@ -53,17 +55,17 @@ def give_hints(owner: str) -> None:
 for _owner in OF_TORCH_NAMES:
     give_hints(_owner)
 
-__all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
-__all__ += ["accelerator", "channels_last", "contiguous_format", "preserve_format", "testing"]
-__all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
+if not TYPE_CHECKING:  # checkers would take all that is not in it for private
+    __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
+    __all__ += ["accelerator", "channels_last", "contiguous_format", "preserve_format", "testing"]
+    __all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
+
+    def __dir__() -> list[str]:
+        return sorted({*__all__})
 
 
 def __getattr__(name: str) -> Any:
     return getattr(_tinyattn, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__})
 
 
 try:  # einops finds the class by itself

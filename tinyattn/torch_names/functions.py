@@ -20,7 +20,7 @@ from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
 from ..ops.arguments import any_tensor
 from ..ops.indexing import check_places, row_of, shape_at
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor as Tensor
 from ..training.checkpoint import pieces_of, state_in
 from .devices import MAKERS, adapted
 from .marks import both, changing, function, rows, with_name

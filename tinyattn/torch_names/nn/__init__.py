@@ -20,6 +20,11 @@ from .parameter import *  # noqa: F403
 from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
+if TYPE_CHECKING:  # of two names pyright takes the last, and mypy the first
+    from ...nn import *  # type: ignore[assignment, no-redef]  # noqa: F403
+    from . import functional, init
+    from .modules import *  # noqa: F403
+
 __all__ = [*dir(_nn), "functional", "init", "parameter", "utils"]
 for file in ("attention", "convolution", "modules", "parameter", "recurrent", "transformer"):
     __all__ += globals()[file].__all__
@@ -29,9 +34,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__})
 
 
-if TYPE_CHECKING:
-    from ...nn import *  # type: ignore[no-redef]  # noqa: F403
-else:
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         return getattr(_nn, name)

@@ -53,9 +53,7 @@ class MultiheadAttention(Module):
     )
     def __init__(self, given: Any) -> None:
         if given.add_bias_kv or given.add_zero_attn:
-            raise ValueError(
-                "add_bias_kv and add_zero_attn are not there: add a row to key and value"
-            )
+            raise ValueError("add_bias_kv, add_zero_attn are not there: add a row to key and value")
         self.embed_dim = size = check_size("embed_dim", given.embed_dim)
         self.num_heads = heads = check_size("num_heads", given.num_heads)
         check_heads(size, heads)
@@ -121,8 +119,7 @@ class MultiheadAttention(Module):
         (n, _), keys, values = (batches[id(x)].shape[:2] for x in inputs)
         if keys != values or keys[0] != n:
             raise ShapeError(
-                "query, key and value have the same number of samples, B, and key and value the "
-                f"same N, got {shapes}"
+                f"query, key and value have the same B, and key and value the same N, got {shapes}"
             )
         if len(batches) == 1 and self.in_proj_weight is not None:
             (x,) = batches.values()

@@ -237,11 +237,11 @@ def scaled_dot_product_attention(  # type: ignore[no-redef]
     return _functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-__all__ = [*dir(_functional), *windows.__all__]
-__all__ += """batch_norm binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss
-    leaky_relu logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
-
 if not TYPE_CHECKING:
+    __all__ = [*dir(_functional), *windows.__all__]
+    __all__ += """batch_norm binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss
+        leaky_relu logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
+
     for name in __all__:
         globals()[name] = under_their_names(globals()[name], name)
 

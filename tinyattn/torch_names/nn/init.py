@@ -9,8 +9,6 @@ from ...nn import init as _init
 from ...tensors.tensor import Tensor
 from ..devices import adapted
 
-__all__ = ["orthogonal_", "trunc_normal_"]
-
 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
@@ -46,6 +44,7 @@ _calculate_fan_in_and_fan_out = _init.fans  # which programs call, though it is 
 if TYPE_CHECKING:
     from ...nn.init import *  # noqa: F403
 else:
+    __all__ = ["orthogonal_", "trunc_normal_"]
     FOUND = vars(_init) | globals()
     FUNCTIONS = {name: adapted(x) for name, x in FOUND.items() if name[-1] == "_" != name[0]}
     globals().update(FUNCTIONS)

@@ -18,9 +18,10 @@ from ..marks import under_their_names
 from . import functional as F
 from .parameter import UninitializedParameter
 
-__all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
-    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU
-    SiLU SmoothL1Loss Softmax Softplus""".split()  # noqa: SIM905
+__all__ = ["ELU", "GLU", "BCELoss", "BCEWithLogitsLoss", "CosineSimilarity", "CrossEntropyLoss",
+    "Dropout", "Embedding", "Flatten", "KLDivLoss", "L1Loss", "LazyLinear", "LeakyReLU",
+    "LogSoftmax", "MSELoss", "NLLLoss", "ParameterList", "ReLU", "SiLU", "SmoothL1Loss",
+    "Softmax", "Softplus"]  # fmt: skip
 
 
 def takes(arguments: str) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:
@@ -55,6 +56,7 @@ class FunctionModule(Module):
     """
 
     names: tuple[str, ...]  # of the options
+    __init__: Callable[..., None]
 
     def build(self, given: Any) -> None:
         for name in self.names:

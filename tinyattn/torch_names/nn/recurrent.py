@@ -41,10 +41,9 @@ class Gated(Module):
 
     def add_parameters(self, suffix: str, inputs: int) -> None:
         rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs)}
-        shapes["weight_hh"] = (rows, self.hidden_size)
-        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
-        for kind, shape in shapes.items():
+        sizes: dict[str, Any] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.hidden_size)}
+        sizes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
+        for kind, shape in sizes.items():
             parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
             setattr(self, f"{kind}{suffix}", parameter)
 
@@ -101,7 +100,7 @@ class Recurrent(Gated):
                 inputs = self.hidden_size * len(directions) if layer else self.input_size
                 self.add_parameters(name, inputs)
 
-    __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
+    __init__: Callable[..., None] = takes(f"{SIZES}, {OPTIONS}")(build)
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
         self.check_input(input, (2, 3))

@@ -19,8 +19,8 @@ from . import functional as F
 from .attention import MultiheadAttention
 from .modules import Dropout, takes
 
-__all__ = """Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
-    TransformerEncoderLayer""".split()  # noqa: SIM905
+__all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer"]  # fmt: skip
 
 
 class Layer(Module):
@@ -64,12 +64,11 @@ class Layer(Module):
     def attend(self, number: int, x: Tensor, memory: Tensor | None, *masks: Any) -> Tensor:
         """The sublayer of an attention; memory=None for self-attention."""
         attention = getattr(self, self.attentions[number - 1])
-        names = "attn_mask", "key_padding_mask", "is_causal"
-        options = {"need_weights": False, **dict(zip(names, masks, strict=True))}
+        options = dict(zip(("attn_mask", "key_padding_mask", "is_causal"), masks, strict=True))
 
         def function(y: Tensor) -> Tensor:
             keys = y if memory is None else memory
-            return attention(y, keys, keys, **options)[0]
+            return attention(y, keys, keys, need_weights=False, **options)[0]
 
         return self.sublayer(number, x, function)
 

@@ -18,12 +18,13 @@ from ...errors import ShapeError
 from ...ops.arguments import float_tensor
 from ...tensors.tensor import Tensor
 
-__all__ = """adaptive_avg_pool1d adaptive_avg_pool2d avg_pool1d avg_pool2d conv1d conv2d max_pool1d
-    max_pool2d""".split()  # noqa: SIM905
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "conv1d",
+    "conv2d", "max_pool1d", "max_pool2d"]  # fmt: skip
 
 
-def for_dims(dims: int, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def for_dims(dims: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of one dimension or of two behind the channels: conv1d and conv2d of conv."""
+    name = f"{function.__name__}{dims}d"
 
     @wraps(function)
     def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -152,10 +153,8 @@ def adaptive_avg_pool(input, output_size):
     return avg_pool(input, [n // size for n, size in zip(shape, sizes, strict=True)])
 
 
-conv1d, conv2d = for_dims(1, "conv1d", conv), for_dims(2, "conv2d", conv)
-max_pool1d = for_dims(1, "max_pool1d", max_pool)
-max_pool2d = for_dims(2, "max_pool2d", max_pool)
-avg_pool1d = for_dims(1, "avg_pool1d", avg_pool)
-avg_pool2d = for_dims(2, "avg_pool2d", avg_pool)
-adaptive_avg_pool1d = for_dims(1, "adaptive_avg_pool1d", adaptive_avg_pool)
-adaptive_avg_pool2d = for_dims(2, "adaptive_avg_pool2d", adaptive_avg_pool)
+conv1d, conv2d = for_dims(1, conv), for_dims(2, conv)
+max_pool1d, max_pool2d = for_dims(1, max_pool), for_dims(2, max_pool)
+avg_pool1d, avg_pool2d = for_dims(1, avg_pool), for_dims(2, avg_pool)
+adaptive_avg_pool1d = for_dims(1, adaptive_avg_pool)
+adaptive_avg_pool2d = for_dims(2, adaptive_avg_pool)
