@@ -24,7 +24,7 @@ ABSENT = {
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.jit": "nothing has to be traced, so delete it: Numba compiles the kernels",
     "ta.asarray": "write ta.as_tensor(data)",
-    "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
+    "ta.cdist": "write (x[:, None] - y[None]).norm(dim=-1)",
     "ta.detach": "write x.detach()",
     "ta.distributions": "F.softmax(logits, -1).multinomial(1) draws from a Categorical, and "
     "F.log_softmax(logits, -1).gather(-1, index) has its log_prob",
@@ -85,7 +85,7 @@ ABSENT = {
 # has under a name of NumPy, as `clip`, has its hint there.
 FROM_NUMPY = {
     # Some of these methods take a dimension where NumPy needs none.
-    "x.{}()": "all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1 flip "
+    "x.{}()": "all allclose amax amin any argmax argmin argsort cos cumsum diagonal exp expm1 "
     "isfinite isnan log log1p max mean min prod reciprocal reshape roll sign sin sqrt square "
     "squeeze sum tanh tril triu",
     "x.{}": "shape ndim",
@@ -122,7 +122,8 @@ FROM_NUMPY = {
     "x.chunk(pieces), or x.split(size)": "split array_split",
     "ta.cat([x, y])": "concatenate append",
     "x.gather(dim, index)": "take_along_axis",
-    "x[index]": "take",
+    "x.flip(dims)": "flip",
+    "x.reshape(-1)[index]": "take",
     "F.pad(x, pad)": "pad",
     "x.sort().values": "sort",
     "x.equal(y)": "array_equal",

@@ -461,6 +461,25 @@ def test_skipping_padding_changes_nothing_but_the_padding(norm, dtype, training,
     assert_all_zero(found[1][~keep])
 
 
+@pytest.mark.parametrize("kind", [list, np.array, ta.tensor])
+@pytest.mark.parametrize("lengths", [[3, 4], [5, 2], [7, 7]])  # the sum of two is the length
+def test_skipping_padding_keeps_the_position_of_each_row(lengths, kind):
+    attention = nn.MultiHeadedAttention(2, 8, 0.0, rotary=nn.RotaryEmbedding(4))
+    layer = nn.EncoderLayer(8, attention, nn.PositionwiseFeedForward(8, 8, 0.0), 0.0)
+    plain = random_parameters(nn.Encoder(layer, 2).double(), rng_of(64))
+    skipping = nn.Encoder(layer, 2, skip_padding=True).double()
+    skipping.load_state_dict(plain.state_dict())
+    x, grad = arrays(lengths, np.float64, length=7, width=8)
+    keep, own = real(lengths, 7), [0, 1, 9, 10, 30, 31, 35]
+    for positions in (own, [own, own[::-1]]):
+        options = {"valid_lens": lengths, "positions": kind(positions)}
+        found, expected = (run(m, m, x, grad, **options) for m in (skipping, plain))
+        assert_close(found[0][keep], expected[0][keep], CLOSE[np.dtype(np.float64)])
+        assert_gradients_close(found[2], expected[2], 10 * CLOSE[np.dtype(np.float64)])
+    with pytest.raises(ShapeError, match="6"):
+        skipping(ta.tensor(x), valid_lens=lengths, positions=own[:6])
+
+
 @both_dtypes
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_causal_encoder_is_one_with_a_causal_mask(norm, dtype):

@@ -548,5 +548,31 @@ def test_what_is_written_instead_of_layers_is_pytorchs() -> None:
     text = LEFT_OUT["F.interpolate"].removeprefix("write ").partition(", then")[0]
     expected = torch.nn.functional.interpolate(theirs[None], scale_factor=2)[0]
     assert eval(text, known).tolist() == expected.tolist()
+    known |= {"x": ta.tensor(numbers), "y": ta.tensor(numbers[::-1].copy()), "F": F}
+    found = eval(hints.added()["F.cosine_similarity"].removeprefix("write "), known)
+    theirs, other = torch.tensor(numbers), torch.tensor(numbers[::-1].copy())
+    expected = torch.nn.functional.cosine_similarity(theirs, other, dim=-1)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
     exec(LEFT_OUT["nn.init.eye_"].removeprefix("write ").partition(", under")[0], known)
     assert known["w"].tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()
+
+
+def test_what_is_written_instead_of_cdist_has_its_gradient_at_distance_0() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    points, cotangent = rng.normal(size=(3, 2)), rng.normal(size=(3, 3))
+    x, theirs = ta.tensor(points, requires_grad=True), torch.tensor(points, requires_grad=True)
+    found = eval(LEFT_OUT["ta.cdist"].removeprefix("write "), {"x": x, "y": x})
+    found.backward(ta.tensor(cotangent))
+    expected = torch.cdist(theirs, theirs)
+    expected.backward(torch.tensor(cotangent))
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(x.grad.numpy(), theirs.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "options"), [("take", {"indices": [3, 0]}), ("flip", {})])
+def test_a_function_of_numpy_has_a_hint_that_computes_the_same(name: str, options: Any) -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    known = {"x": ta.tensor(array), "index": [3, 0], "dims": (0, 1)}
+    text = hints.instead("ta", name, []).removeprefix("write ")
+    assert eval(text, known).tolist() == getattr(np, name)(array, **options).tolist()

@@ -316,6 +316,21 @@ def test_a_setting_that_is_not_here_is_refused_by_name(folder, file, changes, me
     assert str(folder) in str(error.value)
 
 
+FILES = ["tokenizer_config.json", "special_tokens_map.json", "1_Pooling/config.json"]
+FILES += ["2_Dense/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"]
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("file", [*FILES, "config.json"])
+def test_an_unknown_setting_that_says_nothing_is_none(folder, file):
+    """As "full_tokenizer_file": null of LaBSE, and "init_inputs": [] of older tokenizers."""
+    expected = models.SentenceEncoder.from_pretrained(folder).encode(["a cat"]).tolist()
+    path = folder / file
+    path.write_text(path.read_text() if path.exists() else "{}")
+    edit(path, full_tokenizer_file=None, init_inputs=[], new_setting=False)
+    assert models.SentenceEncoder.from_pretrained(folder).encode(["a cat"]).tolist() == expected
+
+
 # Of each file what may be left out, and the value that it then has.
 USUAL = {
     "modules.json": {},

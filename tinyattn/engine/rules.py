@@ -104,8 +104,7 @@ class Spec:
         available += ["saved"] if self.saves else []
         if not covered_names or len({*covered_names} & {*arguments}) < len(covered_names):
             raise TypeError(
-                f"@{self.name}.vjp takes names among {arguments}, each once, got "
-                f"{list(covered_names)}"
+                f"@{self.name}.vjp takes names of {arguments}, each once, got {list(covered_names)}"
             )
         if not parameters or parameters[0] in {*available} - {"grad"}:
             raise TypeError(
@@ -119,8 +118,7 @@ class Spec:
             if "grad" in unknown:
                 hint = "; the gradient of the output is always the first argument of a rule"
             raise TypeError(
-                f"a derivative rule of {self.name} asks for {unknown}; it can have {available}"
-                f"{hint}"
+                f"a rule of {self.name} asks for {unknown}; it can have {available}{hint}"
             )
         rule = rule if self.is_builtin else guarded_rule(self.name, rule)
         # As when the cell of a notebook runs again. Two rules for one argument would be added.

@@ -20,7 +20,7 @@ from ..ops.arguments import array_like
 from ..tensors.tensor import Tensor
 from .adapters import Published
 from .published import BERT, DISTILBERT, ENCODERS, Part, filled, load_tensors, parts_of, read_folder
-from .settings import NOTES, check_known, is_inert
+from .settings import NOTES, check_known
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
@@ -207,7 +207,6 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     defaults = REQUIRED | {"model_type": "bert", "pad_token_id": 1 if "roberta" in kind else 0}
     # null says nothing, but of padding.
     config = defaults | {k: x for k, x in config.items() if x is not None or k == "pad_token_id"}
-    config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN)
     if missing := [name for name in (*sizes, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {checks.shortened(missing)}")

@@ -15,7 +15,7 @@ from ..base.checks import check_choice, check_heads, check_number, check_size, i
 from ..errors import CheckpointError
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
-from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, settings_of
+from .settings import NOTES, check_kind, check_known, is_there, naming, settings_of
 from .tokenizer_files import OPTIONS, SPECIAL, TOKENIZER, read_tokenizer_json, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
@@ -84,7 +84,6 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         config = config | {"rope_parameters": None, "rope_scaling": None} | rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
-    config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     activations = tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu", "swish")
     check_known(config, KNOWN | {"hidden_act": activations})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))

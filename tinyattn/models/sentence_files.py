@@ -111,7 +111,7 @@ def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
         names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
         known = dict.fromkeys((*names, "include_prompt", *POOLINGS), ())
         # Poolings that are not here have a flag too.
-        check_known({n: x for n, x in settings.items() if n in known or x is not False}, known)
+        check_known(settings, known)
         for name in names[:2]:
             if check_size(name, settings.get(name, width)) != width:
                 raise ValueError(f"{name} must be the hidden_size {width}, got {settings[name]}")

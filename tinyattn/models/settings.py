@@ -94,8 +94,11 @@ def check_kind(name: str, value: Any, kind: type) -> Any:
 
 
 def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> None:
-    """Every setting is known, and has one of its values; a setting of no values has any."""
+    """Every setting that says something is known, and has one of its values; a setting of no values
+    has any."""
     for name, value in settings.items():
+        if name not in known and is_inert(name, value):
+            continue
         if name not in known:
             what_to_do = ADVICE.get(name, "delete it if it changes no number")
             raise ValueError(

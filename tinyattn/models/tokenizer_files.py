@@ -30,7 +30,7 @@ OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 NOTES = """
 _commit_hash backend chat_template clean_up_tokenization_spaces from_slow is_local local_files_only
 max_length name_or_path pad_to_multiple_of pad_token_type_id processor_class special_tokens_map_file
-stride tokenizer_file truncation_strategy verbose
+stride tokenizer_file truncation_strategy use_fast verbose vocab_file
 """
 # What tokenizer_config.json may say; () is for any value, which is checked where it is read.
 KNOWN: dict[str, tuple[Any, ...]] = {

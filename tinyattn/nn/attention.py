@@ -291,8 +291,8 @@ class MultiHeadAttention(Attention):
     that broadcasts to the scores (B, H, Q, K), to which it is added.
     Or packed, for self-attention: queries, keys and values (R, size), valid_lens (B,) with sum R,
     is_causal -> (R, num_hiddens); see `functional.pack_padded_sequence`.
-    positions: those of queries and keys for `rotary`, integers (N,) or (B, N). By default they
-    count from 0, and go on after those in the cache, padding included.
+    positions: those of queries and keys for `rotary`, integers (N,) or (B, N), or packed, (R,). By
+    default they count from 0, and go on after those in the cache, padding included.
     cache: a KeyValueCache of `nn/cache.py`; the queries then come after the positions of earlier
     calls, and valid_lens, mask and bias speak of the keys of all calls, so a bias of distances is
     F.alibi_bias(H, Q, past=cache.past). See `nn.Decoder`.

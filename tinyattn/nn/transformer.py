@@ -11,6 +11,7 @@ from ..base.checks import check_choice, check_size, check_type
 from ..errors import MaskError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
+from ..tensors.create import as_tensor
 from ..tensors.tensor import Tensor
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
@@ -128,7 +129,7 @@ class EncoderLayer(Module):
     is_causal -> (N, D), see `functional.pack_padded_sequence`. With is_causal=True each position
     sees itself and earlier ones; self_attn then gets this argument too. cache: one of the layers
     of `encoder.new_cache()`. Positions: give self_attn a `rotary`, or add them to x. It then gets
-    positions (N,) or (B, N) too, for samples that do not begin at 0.
+    positions (N,) or (B, N) too, packed (N,), for samples that do not begin at 0.
     """
 
     def __init__(
@@ -268,11 +269,13 @@ class Encoder(Stack):
         if skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
-            valid_lens = lens_of_padding(mask, float_tensor(x, "x").shape[:2])
-            mask = None
+            valid_lens, mask = lens_of_padding(mask, float_tensor(x, "x").shape[:2]), None
         options = attention_options(mask, valid_lens, is_causal, cache, positions)
         if not skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
+        if positions is not None:  # those of the rows that stay
+            of_all = as_tensor(positions, device=x.device).expand(x.shape[:2])
+            options["positions"] = F.pack_padded_sequence(of_all, valid_lens)
         packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 

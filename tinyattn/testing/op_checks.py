@@ -220,8 +220,7 @@ def check_purity(fn: Function, arguments: Arguments, rng: Generator) -> None:
     for one, other in zip((*outputs, *gradients), (*again[0], *again[1]), strict=True):
         if bits(one) != bits(other):
             raise GradcheckError(
-                "two runs gave different results: is something random in fn (dropout in training "
-                "mode)?"
+                "two runs gave different results: is something random in fn, such as dropout?"
             )
 
 

@@ -106,8 +106,7 @@ def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if len(lengths) != 1 or None in lengths:
         shapes = [column.shape for column in columns]
         raise ShapeError(
-            f"data in a tuple are columns of one length, got shapes {shapes}: "
-            "pass samples as a list"
+            f"data in a tuple are columns of one length, got {shapes}: pass samples as a list"
         )
     return columns
 

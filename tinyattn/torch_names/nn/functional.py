@@ -137,7 +137,7 @@ def weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`, which the result lacks.
 
-    In tinyattn: write (F.normalize(x) * F.normalize(y)).sum(-1)
+    In tinyattn: write (F.normalize(x, dim=-1) * F.normalize(y, dim=-1)).sum(-1)
     """
     shape = (x1 == x2).shape  # each has its length in this shape
     x1, x2 = (_functional.normalize(x.expand(shape), dim=dim, eps=eps) for x in (x1, x2))
