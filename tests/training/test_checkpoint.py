@@ -168,6 +168,37 @@ def test_a_key_named_tensor_is_a_key_like_others(path, state):
     same_state(ta.load(path), state)
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {0: "a", 1: "b"},
+        {"itos": {0: ta.ones(2), -7: "x", 10**30: None}, "stoi": {"0": 1, "x": [{2: {3: 4}}]}},
+        {"tensor": {5: ta.ones(1)}, 5: {"tensor": 1}, "0": {0: {0: ta.zeros(2)}}},
+        {"mixed": {1: "one", "1": "text", "tensor": ta.ones(3)}},
+    ],
+)
+def test_integers_as_keys_stay_integers(path, state):
+    """As in the index of a text, itos, and in the state of a program's own optimizer."""
+    ta.save(state, path)
+    same_state(ta.load(path), state)
+    assert json.dumps(list(ta.load(path))) == json.dumps(list(state))
+
+
+@pytest.mark.parametrize("key", [1.5, True, None, (1, 2), b"x", np.int64(3)])
+def test_other_keys_are_refused(path, key):
+    with pytest.raises(TypeError, match="the keys of itos must be strings or integers"):
+        ta.save({"itos": {key: 1}}, path)
+    assert not path.exists()
+
+
+def test_the_one_value_of_an_older_file_is_read(path):
+    """{"tensor": 1} was {"tensor": [1]} in it."""
+    structure = '{"a": {"tensor": [1]}}'
+    metadata = zip(METADATA, ("1", checkpoint.checksum(structure, {}), structure), strict=True)
+    forged(path, {}, **dict(metadata))
+    assert ta.load(path) == {"a": {"tensor": 1}}
+
+
 def nested(depth, innermost):
     for level in range(depth):
         innermost = {"k": innermost} if level % 2 else [innermost]
@@ -639,6 +670,9 @@ def forged(path, state, **metadata):
         '{"a": {"tensor": []}}',
         '{"a": {"tensor": "x"}, "b": {"tensor": "x"}}',
         '{"a": {"tensor": {"b": 1}}}',
+        '{"a": {"tensor": {"b": 1, "c": 2}}}',
+        '{"a": {"tensor": [["b"], [1, 2]]}}',
+        '{"a": {"tensor": [[["b"]], [1]]}}',
         '{"a": ' + "1" * 5000 + "}",
     ],
     ids=lambda text: text[:20],
@@ -749,8 +783,8 @@ def test_missing_file_and_folder(tmp_path):
     [
         ([ta.ones(1)], "dict"),
         (ta.ones(1), "dict"),
-        ({1: ta.ones(1)}, "string"),
-        ({"a": {2: 3}}, "a"),
+        ({1.0: ta.ones(1)}, "string"),
+        ({"a": {2.5: 3}}, "a"),
         ({"a": object()}, "object"),
         ({"a": {"b": [1, lambda: 0]}}, r"a\.b\.1"),
         ({"a": {1, 2}}, "set"),

@@ -44,9 +44,10 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
     Differs from PyTorch: no pickle, so nothing in a file is executed.
 
-    A state is a dict with strings as keys. Its values are Tensors, numbers, strings, True, False,
-    None, and lists and dicts of them. Tuples come back as lists, NumPy's numbers as Python's,
-    Parameters as Tensors, and objects of derived classes as the base, so an OrderedDict as a dict.
+    A state is a dict with strings or integers as keys. Its values are Tensors, numbers, strings,
+    True, False, None, and lists and dicts of them. Tuples come back as lists, NumPy's numbers as
+    Python's, Parameters as Tensors, and objects of derived classes as the base, so an OrderedDict
+    as a dict.
     The same state gives the same file, byte for byte.
 
     The file gets its name when it is complete and on the disk, so an interrupt, a kill or a full
@@ -56,8 +57,9 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
     Raises, before anything is written:
         TypeError: a value has another type (of a Module or an Optimizer save the state_dict(), of
-            an array ta.tensor(array)), a key is no string, a key at the top is "__metadata__",
-            because safetensors uses that name itself, or `path` is no name, as an open file.
+            an array ta.tensor(array)), a key is no string and no integer, a key at the top is
+            "__metadata__", because safetensors uses that name itself, or `path` is no name, as an
+            open file.
         ValueError: more than 100 lists and dicts are inside each other, an integer has more than
             4,300 digits, or what is not in Tensors needs more than 100 MB.
         OSError: the folder does not exist, the old file is read-only or its owner cannot be kept,
@@ -97,14 +99,16 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
     if isinstance(value, (dict, list, tuple)) and depth == DEEPEST:
         raise ValueError(f"more than {DEEPEST} lists and dicts inside each other: {name[:60]}...")
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError(f"the keys of {name or 'the state'} must be strings")
+        if not all(type(key) in (str, int) for key in value):
+            raise TypeError(f"the keys of {name or 'the state'} must be strings or integers")
         entries = {
             key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
             for key, v in value.items()
         }
-        # A tensor has a string under this key. So a dict of this one key gets a list.
-        return {TENSOR: [entries[TENSOR]]} if set(entries) == {TENSOR} else entries
+        # A tensor has a string under this key. So a dict of this one key is two lists, its keys and
+        # its values, and so is one with integers as keys, because JSON has none.
+        is_plain = set(entries) != {TENSOR} and all(isinstance(key, str) for key in entries)
+        return entries if is_plain else {TENSOR: [[*entries], [*entries.values()]]}
     if isinstance(value, (list, tuple)):
         return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -243,4 +247,9 @@ def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if len(value) == 1 and isinstance(value.get(TENSOR), str):
         return wrap(arrays.pop(value[TENSOR]))
     entries = {key: rebuild(v, arrays) for key, v in value.items()}
-    return {TENSOR: entries[TENSOR][0]} if set(entries) == {TENSOR} else entries
+    if set(entries) != {TENSOR}:
+        return entries
+    pair = entries[TENSOR]
+    if len(pair) == 1:  # an older file has the one value alone
+        return {TENSOR: pair[0]}
+    return dict(zip(pair[0], pair[1], strict=True))

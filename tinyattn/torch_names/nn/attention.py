@@ -67,14 +67,16 @@ class MultiheadAttention(Module):
         for name, shape in shapes.items():
             setattr(self, name, Parameter(np.zeros(shape, np.float32)))
         self.out_proj = Linear(size, size, given.bias)
-        self.reset_parameters()
+        self._reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def _reset_parameters(self) -> None:
         start = {2: init.xavier_uniform_, 1: init.zeros_}
         for parameter in self._parameters.values():
             start[parameter.ndim](parameter)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
+
+    reset_parameters = _reset_parameters
 
     def forward(
         self,

@@ -60,8 +60,12 @@ class Convolution(Module):
         init.linear_default_(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Programs override it under PyTorch's name."""
         options = {name: getattr(self, name) for name in self.options}
-        return type(self).function(input, self.weight, self.bias, **options)
+        return type(self).function(input, weight, bias, **options)
 
     def extra_repr(self) -> str:
         out, inputs, *_ = self.weight.shape
@@ -113,6 +117,18 @@ class BatchNorm(Module):
         self.register_buffer("running_mean", zeros(n) if self.track_running_stats else None)
         self.register_buffer("running_var", ones(n) if self.track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0) if self.track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        if self.track_running_stats:
+            self.running_mean[...], self.running_var[...] = 0.0, 1.0
+            self.num_batches_tracked[...] = 0
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         if float_tensor(input, "x").ndim not in self.dims or input.shape[1] != self.num_features:

@@ -40,12 +40,16 @@ class Gated(Module):
         self.bias = given.bias
 
     def add_parameters(self, suffix: str, inputs: int) -> None:
-        rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
+        rows = self.gates * self.hidden_size
         sizes: dict[str, Any] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.hidden_size)}
         sizes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
         for kind, shape in sizes.items():
-            parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
-            setattr(self, f"{kind}{suffix}", parameter)
+            setattr(self, f"{kind}{suffix}", Parameter(np.zeros(shape, np.float32)))
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
 
     def weight_and_bias(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Those of a projection, as "ih_l0"; None for a bias that is not there."""
@@ -99,6 +103,7 @@ class Recurrent(Gated):
             for name in names:
                 inputs = self.hidden_size * len(directions) if layer else self.input_size
                 self.add_parameters(name, inputs)
+        self.reset_parameters()
 
     __init__: Callable[..., None] = takes(f"{SIZES}, {OPTIONS}")(build)
 
@@ -147,6 +152,7 @@ class Cell(Gated):
     def __init__(self, given: Any) -> None:
         self.set_sizes(given)
         self.add_parameters("", self.input_size)
+        self.reset_parameters()
 
     def extra_repr(self) -> str:
         return with_options(self, self.input_size, self.hidden_size, bias=True)

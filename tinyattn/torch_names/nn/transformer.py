@@ -6,7 +6,6 @@ or with batch_first=True (B, N, D), or of one sample (N, D).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,25 +54,25 @@ class Layer(Module):
             raise ValueError(f'activation is "relu", "gelu" or a function, got {activation!r}')
         self.activation = getattr(F, activation) if isinstance(activation, str) else activation
 
-    def sublayer(self, number: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
-        if self.norm_first:
-            return x + dropout(function(norm(x)))
-        return norm(x + dropout(function(x)))
+    def sublayer(self, number: int, block: Any, x: Tensor, *inputs: Any) -> Tensor:
+        norm = getattr(self, f"norm{number}")
+        return x + block(norm(x), *inputs) if self.norm_first else norm(x + block(x, *inputs))
 
-    def attend(self, number: int, x: Tensor, memory: Tensor | None, *masks: Any) -> Tensor:
-        """The sublayer of an attention; memory=None for self-attention."""
-        attention = getattr(self, self.attentions[number - 1])
-        options = dict(zip(("attn_mask", "key_padding_mask", "is_causal"), masks, strict=True))
+    def attend(self, number, x, memory, attn_mask, key_padding_mask, is_causal=False):
+        """The attention of this number and its dropout."""
+        attention, dropout = self.attentions[number - 1], getattr(self, f"dropout{number}")
+        options = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        options |= {"is_causal": is_causal, "need_weights": False}
+        return dropout(getattr(self, attention)(x, memory, memory, **options)[0])
 
-        def function(y: Tensor) -> Tensor:
-            keys = y if memory is None else memory
-            return attention(y, keys, keys, need_weights=False, **options)[0]
+    # The blocks have PyTorch's names, because programs override them.
 
-        return self.sublayer(number, x, function)
+    def _sa_block(self, x: Tensor, *masks: Any, **named: Any) -> Tensor:
+        return self.attend(1, x, x, *masks, **named)
 
-    def feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+    def _ff_block(self, x: Tensor) -> Tensor:
+        x = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return getattr(self, f"dropout{len(self.attentions) + 1}")(x)
 
 
 class TransformerEncoderLayer(Layer):
@@ -96,8 +95,8 @@ class TransformerEncoderLayer(Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        x = self.attend(1, src, None, src_mask, src_key_padding_mask, is_causal)
-        return self.sublayer(2, x, self.feed_forward)
+        x = self.sublayer(1, self._sa_block, src, src_mask, src_key_padding_mask, is_causal)
+        return self.sublayer(2, self._ff_block, x)
 
 
 class TransformerDecoderLayer(Layer):
@@ -122,9 +121,13 @@ class TransformerDecoderLayer(Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         of_memory = memory_mask, memory_key_padding_mask, memory_is_causal
-        return self.sublayer(3, self.attend(2, x, memory, *of_memory), self.feed_forward)
+        x = self.sublayer(1, self._sa_block, tgt, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        x = self.sublayer(2, self._mha_block, x, memory, *of_memory)
+        return self.sublayer(3, self._ff_block, x)
+
+    def _mha_block(self, x: Tensor, mem: Tensor, *masks: Any, **named: Any) -> Tensor:
+        return self.attend(2, x, mem, *masks, **named)
 
 
 class TransformerDecoder(Module):
@@ -198,10 +201,13 @@ class Transformer(Module):
         norms = copied(encoder_layer.norm1), copied(decoder_layer.norm1)
         self.encoder = TransformerEncoder(encoder_layer, g.num_encoder_layers, norms[0])
         self.decoder = TransformerDecoder(decoder_layer, g.num_decoder_layers, norms[1])
+        self.d_model, self.nhead, self.batch_first = g.d_model, g.nhead, g.batch_first
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-        self.d_model, self.nhead, self.batch_first = g.d_model, g.nhead, g.batch_first
 
     def forward(
         self,
