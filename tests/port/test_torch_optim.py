@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tinyattn.errors import CheckpointError, ShapeError
 from tinyattn.torch_names import optim
 from tinyattn.torch_names.optim import lr_scheduler
 from tinyattn.torch_names.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR
+from tinyattn.training import TrainingLoop
 
 
 def both(torch: Any, kind: str = "SGD", **settings: Any) -> tuple[Any, Any]:
@@ -852,6 +854,48 @@ def test_a_state_of_a_program_is_a_copy() -> None:
     assert state["state"][0]["m"].tolist() == before
     state["state"][0]["m"].zero_()
     assert optimizer.state[parameter]["m"].tolist() != [0, 0]
+
+
+def test_a_run_with_an_optimizer_of_ones_own_goes_on(tmp_path: Path) -> None:
+    """By torch.save of its state, whose keys are integers, and by a TrainingLoop."""
+
+    def parts() -> dict[str, Any]:
+        torch_names.manual_seed(0)
+        model = torch_names.nn.Linear(2, 1)
+        return {"model": model, "optimizer": Own.made(optim.Optimizer, model.parameters(), 0.1)}
+
+    def step(parts: dict[str, Any], n: int) -> None:
+        parts["optimizer"].zero_grad()
+        parts["model"](ta.tensor([[1.0, n]])).square().sum().backward()
+        parts["optimizer"].step()
+
+    def weights(parts: dict[str, Any]) -> list[Any]:
+        return [p.tolist() for p in parts["model"].parameters()]
+
+    whole, first, second = parts(), parts(), parts()
+    for n in range(6):
+        step(whole, n)
+    for n in range(3):
+        step(first, n)
+    torch_names.save({k: part.state_dict() for k, part in first.items()}, tmp_path / "a.pt")
+    for name, state in torch_names.load(tmp_path / "a.pt").items():
+        second[name].load_state_dict(state)
+    for n in range(3, 6):
+        step(second, n)
+    assert weights(second) == weights(whole)
+
+    path, third = tmp_path / "b.safetensors", parts()
+    loop = TrainingLoop(path, third)
+    for n in loop.steps(3):
+        step(third, n)
+        loop.record(0.0)
+    again = parts()
+    loop = TrainingLoop(path, again)
+    loop.restore(ta.load(path))
+    for n in loop.steps(6):
+        step(again, n)
+        loop.record(0.0)
+    assert weights(again) == weights(whole)
 
 
 def test_a_subclass_has_a_rate_of_its_own(torch: Any) -> None:
