@@ -103,6 +103,8 @@ def files_of(names: Sequence[Path], out: Path) -> tuple[list[Path], int, list[st
                     os.scandir(path).close()  # an error, if what is in it was not found
                 elif stat.S_ISREG(about.st_mode) and about.st_size:
                     check_text(path)
+                    for _ in pieces([Span(path, 0, about.st_size)]):  # to its end
+                        pass
                     found.append(path)
             except (ValueError, OSError) as error:
                 others += 1

@@ -76,12 +76,16 @@ def read_csv(
             f"{path} is empty: its first line must name the columns, and each further line has a "
             "text and its label"
         )
+    is_chosen = text is None or label is None
     if text is None or label is None:
         text, label = chosen(path, names, [row for _, row in rows], text, label)
     for column in (text, label):
         if names.count(column) != 1:
             problem = "two columns" if column in names else "no column"
             raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
+    if is_chosen:
+        print(f"{path}: the texts are in column {text!r}, and the labels in column {label!r} "
+              "(--text and --label choose others)")  # fmt: skip
     if text == label:
         raise ValueError(
             f"--text and --label name the same column twice, {text!r}; {path} has {names}"
@@ -134,8 +138,6 @@ def chosen(
             "name the column of the texts with --text and that of the labels with --label; "
             f"the first line of {path}, which names the columns, is {names}"
         )
-    print(f"{path}: the texts are in column {text!r}, and the labels in column {label!r} "
-          "(--text and --label choose others)")  # fmt: skip
     return text, label
 
 

@@ -56,6 +56,14 @@ def test_a_file_is_read(data, tmp_path):
     assert data.read_csv(path, "text", "label", ";") == (["one, two"], ["a"])
 
 
+def test_a_column_that_is_not_there_is_not_named_as_the_one_of_the_texts(data, tmp_path, capsys):
+    path = tmp_path / "some.csv"
+    path.write_text("comment,kind\na,b\n")
+    with pytest.raises(ValueError, match="no column 'review'"):
+        data.read_csv(path, "review", None)
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -990,6 +990,16 @@ def test_texts_of_a_folder_in_another_encoding_are_named(program, capsys):
     assert "\n  old/a.txt is not in UTF-8: byte 0" in out
 
 
+@pytest.mark.parametrize("end", ["schön".encode("cp1252") + b" " * 9, b"\0", "ö".encode()[:1]])
+def test_a_file_of_a_folder_that_is_no_text_behind_its_beginning_is_left_out(data, tmp_path, end):
+    (tmp_path / "a.txt").write_text("ä" * 9000, "utf-8")
+    (tmp_path / "b.txt").write_bytes(b"begin " * 1000 + end)
+    found, others, reasons = data.files_of([tmp_path], tmp_path / "out")
+    assert (found, others) == ([tmp_path / "a.txt"], 1)
+    assert all("b.txt" in reason for reason in reasons)
+    assert len(reasons) == (b"\0" not in end)
+
+
 def test_files_may_stand_behind_options(program, capsys):
     Path("other.txt").write_text(TEXT.upper(), "utf-8")
     program("text.txt", *TINY, "--steps", "2", "other.txt", "--out", "both")
