@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import copy
 import json
 import re
 import subprocess
@@ -1080,6 +1081,19 @@ def test_an_end_that_only_the_tokenizer_says_is_kept(tmp_path):
     model.save_pretrained(tmp_path / "new")
     again = CausalLM.from_pretrained(tmp_path / "new")
     assert model.tokenizer.token_to_id("Ġa") in again.end_ids == model.end_ids
+
+
+@needs_tokenizers
+def test_settings_of_a_tokenizer_in_other_libraries_are_saved(tmp_path):
+    """Saving into the folder that was read lost them, so batches were padded on the other side."""
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path / "folder")
+    path = tmp_path / "folder" / "tokenizer_config.json"
+    kept = {"padding_side": "left", "truncation_side": "left", "model_max_length": 1024}
+    kept["additional_special_tokens"] = ["<tool>"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | kept | {"eos_token": "Ġa"}))
+    copy.deepcopy(CausalLM.from_pretrained(tmp_path / "folder")).save_pretrained(path.parent)
+    assert kept.items() <= json.loads(path.read_text()).items()
+    assert json.loads(path.read_text())["eos_token"] == "Ġa"
 
 
 @needs_tokenizers

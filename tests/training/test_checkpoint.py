@@ -580,7 +580,10 @@ def test_what_is_no_checkpoint_is_refused(path, content):
         (lambda file: pickle.dump({"a": 1}, file), "x80"),
         (lambda file: file.write(b"GGUF" + bytes(100)), "b'GGUF"),
         (lambda file: file.write(b"\x89HDF\r\n\x1a\n" + bytes(100)), "HDF"),
-        (lambda file: file.write(b"version https://git-lfs.github.com/spec/v1\n"), "git-lfs"),
+        (
+            lambda file: file.write(b"version https://git-lfs.github.com/spec/v1\n"),
+            "run git lfs pull",
+        ),
         (lambda file: file.write(b""), "its 0 bytes begin"),
         (lambda file: file.write((0x4B50).to_bytes(8, "little") + b"{" * 9), "its 17 bytes begin"),
     ],

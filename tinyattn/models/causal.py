@@ -87,6 +87,7 @@ class CausalLM(Published):
         self.head: nn.Module | None = None if is_tied else nn.Linear(width, vocab, bias=False)
         self.chat_template: str | None = None
         self.special_words: dict[str, str | None] = {}  # bos_token and others, as text
+        self.kept_settings: dict[str, Any] = {}  # of its tokenizer in other libraries
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
         self.reset_parameters()
@@ -349,6 +350,7 @@ class CausalLM(Published):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)
         model.chat_template, model.special_words = files.chat_settings(Path(folder), settings)
+        model.kept_settings = {name: settings[name] for name in files.KEPT if name in settings}
         return model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -362,7 +364,7 @@ class CausalLM(Published):
             write_atomically(Path(folder, TOKENIZER[0]), [self.tokenizer.to_str(True).encode()])
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
-            write_json(Path(folder, TOKENIZER[1]), settings | template)
+            write_json(Path(folder, TOKENIZER[1]), settings | self.kept_settings | template)
             # It would come first when the folder is read.
             Path(folder, "chat_template.jinja").unlink(missing_ok=True)
         if {*files.stops_of(read)} != {*self.end_ids}:  # with those of another model

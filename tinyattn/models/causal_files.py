@@ -193,6 +193,10 @@ def stops_of(config: dict[str, Any]) -> list[int]:
     return ids
 
 
+# Of tokenizer_config.json: what other libraries do with texts, which no call here does.
+KEPT = ("model_max_length", "padding_side", "truncation_side", "additional_special_tokens")
+
+
 def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config with the end ids of generation_config.json too."""
     with settings_of(folder / "generation_config.json") as settings:

@@ -160,7 +160,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises FileNotFoundError if there is no such file. Raises CheckpointError, which names the file,
     if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has. The error
-    shows how another file begins, and says what reads those of torch.save and NumPy.
+    shows how another file begins, and says what reads those of torch.save, NumPy and git-lfs.
     """
     name = os.fsdecode(path)
     with open(name, "rb") as file:
@@ -197,7 +197,7 @@ def read(file: BufferedIOBase) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         raise ValueError(
             f"its {size} bytes begin with {beginning!r} and end before its header: if torch.save "
             "wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict; if NumPy "
-            "wrote it, numpy.load reads it"
+            "wrote it, numpy.load reads it; if it stands for a file of git-lfs, run git lfs pull"
         )
     file.seek(8)
     if length > LARGEST_HEADER:  # because JSON takes much more memory than its text
