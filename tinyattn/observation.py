@@ -61,8 +61,7 @@ def observed(
             seen.hidden_states, seen.weights = [x], {}
         seen.hidden_states.append(out)
         for key, _, head in (place for place in wanted if place[1] == number):
-            attention: Any = layers[number].self_attn
-            found = attention.attention_weights
+            found = layers[number].self_attn.attention_weights
             seen.weights[key] = found if head is None else found[:, head]
 
     with ExitStack() as hooks:

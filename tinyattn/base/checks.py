@@ -23,6 +23,8 @@ DTypeLike: TypeAlias = np.dtype | type | str | None
 # eight bytes (Windows, Macs with Apple's processors).
 SAME_SIZE = {np.dtype(code).type: np.dtype(np.dtype(code).str[1:]).type for code in "lLqQdg"}
 
+HELD = "tensors hold booleans, integers or floats up to 64 bits"
+
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype:
     """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
@@ -32,7 +34,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
         sizes = "; sizes are given to ta.zeros(2, 3)" if is_integer(dtype) else ""
         raise DtypeError(f'not a dtype: {dtype!r} (devices are "cpu" and "cuda"{sizes})') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
-        raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
+        raise DtypeError(f"{HELD}, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
     return np.dtype(SAME_SIZE.get(checked.type, checked.type))
 
@@ -194,10 +196,7 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
         if array.dtype == np.float64 and abs(array).max(initial=0) >= 2**63:
             refuse_integers(data)
     if array.dtype.kind in "OSU":
-        raise DtypeError(
-            "tensors hold booleans, integers or floats up to 64 bits, got "
-            f"{array.dtype}: {data!r:.60}"
-        )
+        raise DtypeError(f"{HELD}, got {array.dtype}: {data!r:.60}")
     target = checked_dtype(array.dtype if dtype is None else dtype)
     checked_dtype(array.dtype)
     array = cast_exactly(array, target)  # always a copy, and in native byte order
@@ -391,9 +390,7 @@ def check_shapes(owner: str, expected: Mapping[str, tuple], state: Mapping[str, 
 
 def check_heads(width: int, heads: int) -> None:
     if not is_integer(heads) or heads < 1 or width % heads:
-        raise ShapeError(
-            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
-        )
+        raise ShapeError(f"the width {width} cannot be split into {heads} heads of one size")
 
 
 def check_broadcast(rule: str, shape: tuple[int, ...], larger: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -215,7 +215,7 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
         )
     known = {PREFIX.sub("", key): part for key, part in parts.items() if key.endswith(".weight")}
     corrections: dict[str, Correction] = {}
-    for name, pair in pairs_of(load_tensors(path), path):
+    for name, pair in pairs_of(load_tensors(path), path).items():
         part = known.get(PREFIX.sub("", f"{name}.weight"))
         if part is None and name.endswith("pooler.dense"):
             continue  # `all-linear` names it, and a model without it does not read it
@@ -267,10 +267,8 @@ def check_config(config: dict[str, Any]) -> None:
     check_kind("use_rslora", config.get("use_rslora", False), bool)
 
 
-def pairs_of(
-    state: Mapping[str, Tensor], path: Path
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """(name of a matrix, its A and B) of the tensors of a file."""
+def pairs_of(state: Mapping[str, Tensor], path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """A and B of each matrix, by its name, of the tensors of a file."""
     pairs: dict[str, dict[str, np.ndarray]] = {}
     for key, value in state.items():
         found = KEY.fullmatch(key)
@@ -286,7 +284,7 @@ def pairs_of(
             raise CheckpointError(f"{path}: {name} has lora_{next(iter(pair))} alone")
     if not pairs:
         raise CheckpointError(f"{path} has no tensors")
-    yield from pairs.items()
+    return pairs
 
 
 def of_pattern(config: dict[str, Any], pattern: str, name: str, default: str) -> Any:

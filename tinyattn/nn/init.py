@@ -129,8 +129,7 @@ def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
 
 def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     check_choice("mode", mode, "fan_in", "fan_out")
-    gain = calculate_gain(nonlinearity, a)
-    return gain / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
 
 
 def kaiming_uniform_(

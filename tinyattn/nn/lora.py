@@ -42,8 +42,6 @@ class LoRA(Module):
         ['A', 'B']
     """
 
-    unmerged: AdaptedLinear | None  # the Linear as it was, while merged
-
     def __init__(
         self, linear: AdaptedLinear, rank: int = 8, scale: float = 1.0, dropout: float = 0.0
     ) -> None:
@@ -57,7 +55,7 @@ class LoRA(Module):
         self.scale = check_number("scale", scale, 0)
         self.dropout = Dropout(dropout)
         self.linear = linear.requires_grad_(False)
-        self.unmerged = None
+        self.unmerged: AdaptedLinear | None = None  # the Linear as it was, while merged
         init.linear_default_(self.A, None)
         self.train(linear.training)
 

@@ -205,8 +205,7 @@ def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     on_host = [backend.to_device(p, "cpu") if backend.is_array(p) else p for p in parts]
     place = tuple(on_host) if isinstance(index, tuple) else on_host[0]
     writers, place = numbers_first(np.empty(shape, np.int64), place)
-    numbers = np.arange(writers[place].size).reshape(writers[place].shape)
-    writers[place] = numbers
+    writers[place] = np.arange(writers[place].size).reshape(writers[place].shape)
     return writers[place]
 
 

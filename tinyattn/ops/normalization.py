@@ -168,10 +168,7 @@ def normalized_sizes(
     if not isinstance(sizes, tuple):
         sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
     if not sizes or x.shape[-len(sizes) :] != sizes:
-        raise ShapeError(
-            f"{function} over {sizes} takes inputs of shape (..., "
-            f"{', '.join(map(str, sizes))}), got {x.shape}"
-        )
+        raise ShapeError(f"{function} takes inputs that end with {sizes}, got shape {x.shape}")
     check_one_dtype_and_device(function, x=x, **learned)
     for name, value in learned.items():
         if value is not None and value.shape != sizes:

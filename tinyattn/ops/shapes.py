@@ -230,9 +230,7 @@ def repeat_interleave(x: AnyTensor, repeats: int | ArrayLike, dim: int | None = 
     before, (n, *after) = x.shape[:dim], x.shape[dim:]
     counts = to_device(array_like(repeats, "repeats"), "cpu")
     if counts.dtype.kind not in "iu" or counts.shape not in ((), (1,), (n,)) or (counts < 0).any():
-        raise TypeError(
-            f"repeat_interleave takes one integer >= 0, or {n} along dim {dim}, got {repeats!r}"
-        )
+        raise TypeError(f"repeats is one integer >= 0, or {n} along dim {dim}, got {repeats!r}")
     if counts.shape == (n,):
         return x[(*(slice(None),) * dim, np.repeat(np.arange(n), counts))]
     number = int(counts.item())

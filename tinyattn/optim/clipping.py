@@ -42,8 +42,7 @@ def clip_grad_norm_(
             check_number(name, value, 0)
     if p == 0:
         raise ValueError("norm_type must be a number > 0, got 0")
-    tensors = tensors_of(parameters)
-    grads = {id(p.grad): p.grad for p in tensors if p.grad is not None}.values()
+    grads = {id(p.grad): p.grad for p in tensors_of(parameters) if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     on_cuda = bool(grads) and all(grad.device == "cuda" for grad in grads)
     if on_cuda and p == 2 and not error_if_nonfinite:

@@ -86,8 +86,7 @@ class World:
 
     def leave(self) -> None:
         """Tell the others that this program ends. Wait asleep, because MPI waits awake."""
-        note = self.rank, self.begun
-        self.sent = [self.exits.isend(note, rank) for rank in range(self.size)]
+        self.sent = [self.exits.isend((self.rank, self.begun), rank) for rank in range(self.size)]
         barrier = self.exits.Ibarrier()
         while not barrier.Test():
             time.sleep(0.01)
