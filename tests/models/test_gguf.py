@@ -410,3 +410,20 @@ def test_llama_3_begins_with_its_first_token_and_takes_whole_words(tmp_path):
         assert tokenizer.encode("abc").ids == right
     same = causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.pre": "deepseek-r1-qwen"})
     assert same.to_str() == tokenizer.to_str()
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("cut", "pieces"),
+    [
+        ("smollm", "I|'ll| pay| |1|2|3|4| euros|!|\n\n"),
+        ("qwen2", "I|'ll| pay| |1|2|3|4| euros|!\n\n"),
+        ("llama-bpe", "I|'ll| pay| |123|4| euros|!\n\n"),
+    ],
+)
+def test_a_text_is_cut_as_the_file_says(cut, pieces):
+    """A number into its digits, or into three digits each."""
+    tokenizer = causal_files.gguf_tokenizer(llama_settings() | {"tokenizer.ggml.pre": cut})
+    text = pieces.replace("|", "")
+    found = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in found] == pieces.split("|")
