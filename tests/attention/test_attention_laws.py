@@ -809,6 +809,22 @@ def test_gradients_do_not_change_when_the_callers_mask_does(kind, create_graph):
         assert_same(two, one)
 
 
+@pytest.mark.parametrize("size", [(Q, K), (B, H, Q, K)])
+def test_gradients_do_not_change_when_an_attn_mask_does(size):
+    """As with mask=, of one size for all samples and of the size of the scores."""
+    found = []
+    for change in (False, True):
+        q, k, v = (leaf(signed(rng_of(3), B, H, n, D)) for n in (Q, K, K))
+        mask = ta.tensor(rng_of(4).rand(*size) < 0.7)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        if change:
+            mask[...] = ~mask
+        grads = ta.grad(out, (q, k, v), ta.tensor(signed(rng_of(5), *out.shape)))
+        found.append([g.numpy() for g in grads])
+    for one, two in zip(*found, strict=True):
+        assert_same(two, one)
+
+
 @pytest.mark.parametrize("kind", WEIGHTED)
 def test_weights_before_the_first_call_are_an_error_that_says_so(kind):
     module = (CROSS | SELF)[kind](np.float64)

@@ -207,6 +207,15 @@ def test_a_graph_without_an_op(viz: Any) -> None:
     assert texts(viz.show_graph(x, {"x": x})) == ["x\n(2,)"]
 
 
+@pytest.mark.parametrize("of", ["leaf", "result"])
+def test_a_name_of_two_lines_has_room(viz: Any, of: str) -> None:
+    x = leaf([1.0, 2.0])
+    named = x if of == "leaf" else x * x
+    short, long = (viz.show_graph(named * 2, {name: named}) for name in ("a", "a\nb"))
+    assert long.get_figheight() > short.get_figheight()
+    assert long.get_figwidth() == short.get_figwidth()
+
+
 def test_what_cannot_be_drawn_is_told(viz: Any) -> None:
     x = leaf([1.0])
     y = x * x
@@ -235,3 +244,9 @@ def test_labels_of_heatmaps_can_be_numbers(viz: Any) -> None:
         for labels in (panel.get_xticklabels(), panel.get_yticklabels())
     ]
     assert found == [["0", "1", "2"], ["0", "1"], ["0", "1", "2"], ["2", "3", "4"]]
+
+
+def test_a_list_without_symbols_is_one_for_all_panels(viz: Any) -> None:
+    figure = viz.show_heatmaps(np.ones((2, 3, 3)), xticks=[], yticks=[["a"], []])
+    found = [[len(panel.get_xticks()), len(panel.get_yticks())] for panel in figure.axes[:2]]
+    assert found == [[0, 1], [0, 0]]

@@ -431,6 +431,11 @@ def test_a_kink_is_counted_and_named() -> None:
     assert said.endswith("lifetime; 4 at a kink, first sample 0, d output 0[1] / d input 0[1]")
 
 
+def test_kinks_of_every_output_are_counted() -> None:
+    said = check_op(lambda x: (F.relu(x), x.abs(), x * 1), [(np.array([1.0, 0.0]),)])
+    assert said.endswith("; 3 at a kink, first sample 0, d output 0[1] / d input 0[1]")
+
+
 def test_without_differences_all_the_rest_is_checked() -> None:
     kinks = [(np.array([0.0, 1.0, -0.0]),)]
     said = check_op(F.relu, kinks, smooth=False)

@@ -239,6 +239,27 @@ def test_the_formula_of_gelu_tanhs_gradient_at_the_ends(dtype: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+ROUNDED_ONCE: dict[str, Callable[[ta.Tensor], ta.Tensor]] = {
+    **{name: getattr(F, name) for name in ("gelu", "sigmoid", "silu", "softplus", "tanh")},
+    **{name: getattr(ta, name) for name in ("cos", "erf", "exp", "expm1", "log", "log1p", "sin")},
+    "gelu tanh": lambda x: F.gelu(x, "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED_ONCE)
+def test_a_value_in_float16_is_rounded_once(name: str) -> None:
+    """For every finite float16: each step of a formula in float16 would add to the error."""
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    x = x[np.isfinite(x)]
+    with np.errstate(all="ignore"):
+        found, exact = (ROUNDED_ONCE[name](ta.tensor(a)).numpy() for a in (x, x.astype(float)))
+    assert found.dtype == np.float16
+    is_number = np.abs(exact) < np.finfo(np.float16).max
+    found, exact = found[is_number], exact[is_number]
+    spacing = np.spacing(np.abs(exact).astype(np.float16)).astype(float)
+    assert (np.abs(found - exact) <= 0.501 * spacing).all()
+
+
 def test_the_slope_of_a_sigmoid_in_float16_has_the_digits_of_its_result() -> None:
     x = ta.tensor([6.0, -6.0, 3.0], dtype=ta.float16, requires_grad=True)
     x.sigmoid().backward(ta.tensor([1.0, -1.0, 1.0], dtype=ta.float16))

@@ -1174,6 +1174,17 @@ def test_tokens_that_only_the_settings_add_are_added(tmp_path):
 
 
 @needs_tokenizers
+def test_new_special_words_are_numbered_as_transformers_does(tmp_path):
+    """In its own order of their names, whatever the order in the file is."""
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path)
+    words = [f"<{name}>" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+    settings = {f"{word[1:-1]}_token": word for word in reversed(words)}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = CausalLM.from_pretrained(tmp_path).tokenizer
+    assert [tokenizer.token_to_id(word) for word in words] == [*range(260, 267)]
+
+
+@needs_tokenizers
 def test_a_damaged_tokenizer_is_named_with_its_folder(tmp_path):
     CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")

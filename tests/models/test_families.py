@@ -620,6 +620,7 @@ def test_weights_may_lie_in_several_files(tmp_path):
     for wrong, message in (
         ({**places, "more": file}, "they list other tensors"),
         ({**places, "more": "../x.safetensors"}, "must lie beside it"),
+        ({**places, "more": index.name}, "must lie beside it"),
         ({**places, "more": 3}, "a file must be a string"),
         (None, "weight_map must be an object"),
     ):

@@ -59,6 +59,17 @@ def test_all_types_are_read(tmp_path):
         assert abs(arrays[name] - x.astype(np.float32)).max() <= steps[kind], name
 
 
+def test_version_2_is_read_as_version_3(tmp_path):
+    """They differ in the order of bytes that version 3 also allows."""
+    settings, tensors = random_file(tmp_path / "m.gguf")
+    (tmp_path / "old.gguf").write_bytes(gguf_bytes(settings, tensors, align=64, version=2))
+    found, right = read(tmp_path / "old.gguf"), read(tmp_path / "m.gguf")
+    assert found[0] == right[0]
+    assert found[1].keys() == right[1].keys()
+    for name, array in right[1].items():
+        assert_equal(found[1][name], array)
+
+
 def test_blocks_by_hand():
     """One block each, number by number."""
     low, high = list(range(16)), [5] * 16
@@ -199,8 +210,10 @@ def test_settings_that_do_not_fit_are_refused(changed, message, tmp_path):
 )
 def test_tensors_that_do_not_fit_are_refused(tensors, message, tmp_path):
     path = write_llama(tmp_path / "wrong.gguf", tensors=tensors)
-    with pytest.raises(CheckpointError, match=r"wrong\.gguf.*" + message):
+    with pytest.raises(CheckpointError, match=r"wrong\.gguf.*" + message) as caught:
         ta.models.CausalLM.from_gguf(path)
+    assert str(caught.value).count("wrong.gguf") == 1
+    assert "damaged" not in str(caught.value)
 
 
 def test_another_sha256_is_refused(tmp_path):
@@ -397,3 +410,20 @@ def test_llama_3_begins_with_its_first_token_and_takes_whole_words(tmp_path):
         assert tokenizer.encode("abc").ids == right
     same = causal_files.gguf_tokenizer(settings | {"tokenizer.ggml.pre": "deepseek-r1-qwen"})
     assert same.to_str() == tokenizer.to_str()
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("cut", "pieces"),
+    [
+        ("smollm", "I|'ll| pay| |1|2|3|4| euros|!|\n\n"),
+        ("qwen2", "I|'ll| pay| |1|2|3|4| euros|!\n\n"),
+        ("llama-bpe", "I|'ll| pay| |123|4| euros|!\n\n"),
+    ],
+)
+def test_a_text_is_cut_as_the_file_says(cut, pieces):
+    """A number into its digits, or into three digits each."""
+    tokenizer = causal_files.gguf_tokenizer(llama_settings() | {"tokenizer.ggml.pre": cut})
+    text = pieces.replace("|", "")
+    found = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in found] == pieces.split("|")

@@ -723,6 +723,16 @@ def test_what_has_no_such_product_or_probability_is_refused(torch: Any) -> None:
         assert t.zeros(2).bernoulli_(t.tensor([1.0, 0.0])).tolist() == [1, 0]
 
 
+def test_a_source_has_the_shape_of_the_elements_at_its_index(torch: Any) -> None:
+    """Not one that only broadcasts to it, or has as many numbers."""
+    for t in (ours, torch):
+        x, index = t.zeros(3, 4), t.tensor([2, 0])
+        for source in (t.ones(1, 4), t.ones(4, 2), t.ones(1, 2, 4)):
+            for name in ("index_add", "index_copy"):
+                with pytest.raises((RuntimeError, IndexError, ShapeError)):
+                    getattr(x, name)(0, index, source)
+
+
 def test_a_source_smaller_than_its_index_is_refused(torch: Any) -> None:
     for t in (ours, torch):
         x, index = t.zeros(3, 4), t.zeros(3, 2, dtype=t.int64)
