@@ -99,7 +99,7 @@ def attention_weights(
 
     Arrays or Tensors. The rows of one sample follow those of another; or (B, Q, H, d) and so on.
     """
-    k = repeat_heads(k, q.shape[-2])
+    k = k if k.shape[-2] == q.shape[-2] else repeat_heads(k, q.shape[-2])
     keys = in_c_order(rows_to_heads(k, visibility.keys))  # (B, H, K, d)
     # float, because a float64 of NumPy would make the products float64 too
     queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
@@ -111,7 +111,7 @@ def attention_weights(
 
 def attention_output(weights: Any, v: Any, visibility: Visibility) -> Any:
     """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    v = repeat_heads(v, weights.shape[1])
+    v = v if v.shape[-2] == weights.shape[1] else repeat_heads(v, weights.shape[1])
     values = in_c_order(rows_to_heads(v, visibility.keys))  # (B, H, K, e)
     formula = weighted_sum if is_tensor(values) else visible_product  # only an op is recorded
     return heads_to_rows(formula(weights, values, visibility), visibility.queries)
@@ -142,7 +142,8 @@ def attention_of_rows_backward(
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[-2], k.shape[-2]
     grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)
-    k, v = repeat_heads(k, heads), repeat_heads(v, heads)
+    if groups != heads:
+        k, v = repeat_heads(k, heads), repeat_heads(v, heads)
     k, v = (in_c_order(rows_to_heads(x, keys)) for x in (k, v))  # (B, H, K, d)
     dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)), drop)
     dscores = visible_softmax_backward(dweights, weights, visibility)
@@ -150,7 +151,9 @@ def attention_of_rows_backward(
     dq = weighted_sum(dproducts, k, visibility)
     dk = weighted_sum_of_queries(dproducts, q, visibility)
     dv = weighted_sum_of_queries(dropped(weights, drop), grad, visibility)
-    dk, dv = (sum_heads(heads_to_rows(x, keys), groups) for x in (dk, dv))
+    dk, dv = (heads_to_rows(x, keys) for x in (dk, dv))
+    if groups != heads:
+        dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     grads = heads_to_rows(dq, queries), dk, dv
     return grads if bias is None else (*grads, dscores)
 
@@ -291,12 +294,17 @@ def in_form_of(x: Any, rows: Any) -> Any:
 
 def rows_to_heads(x: Any, samples: Samples) -> Any:
     """Rows of all samples to matrices of each head: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
+    if samples.have_one_length:
+        return x.reshape(len(samples.lengths), samples.longest, *x.shape[-2:]).swapaxes(1, 2)
     return padded(x, samples, unpack).swapaxes(1, 2)
 
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    return as_packed(x.swapaxes(1, 2), samples, pack)
+    x = x.swapaxes(1, 2)
+    if samples.have_one_length:
+        return x.reshape(samples.rows, *x.shape[-2:])
+    return as_packed(x, samples, pack)
 
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
