@@ -454,7 +454,7 @@ def test_a_function_without_a_derivative() -> None:
     """Comparisons are pure too, and read every layout."""
     rows = np.random.default_rng(5).standard_normal((4, 3))
     check_op(lambda x: x > 0, [(rows,)], smooth=False, second_order=False, bitwise=True)
-    with pytest.raises(GradcheckError, match="output 0 does not depend"):
+    with pytest.raises(GradcheckError, match="output 0 depends on no input"):
         check_op(lambda x: x.detach() * 2, [(rows,)])
 
     @ta.op(differentiable=False)

@@ -380,9 +380,9 @@ def test_a_result_that_is_nan_is_rejected(x: ta.Tensor, fast: bool) -> None:
 
 @both_modes
 def test_a_graph_that_was_cut_is_rejected(x: ta.Tensor, fast: bool) -> None:
-    with pytest.raises(GradcheckError, match=r"output 0 does not depend.*cut"):
+    with pytest.raises(GradcheckError, match=r"output 0 depends on no input.*cut"):
         ta.gradcheck(lambda x: x.detach() * 2, [x], fast=fast)
-    with pytest.raises(GradcheckError, match="output 1 does not depend"):
+    with pytest.raises(GradcheckError, match="output 1 depends on no input"):
         ta.gradcheck(lambda x: (x, x.detach()), [x], fast=fast)
 
 

@@ -261,8 +261,7 @@ def one_dim(tensor: Any, dim: int, more: int = 0) -> int:
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
         raise IndexError(
-            f"dim {dim} is out of range for a tensor of shape {tensor.shape}: "
-            f"expected {-ndim} to {ndim - 1}"
+            f"dim {dim} is out of range for shape {tensor.shape}: expected {-ndim} to {ndim - 1}"
         )
     return int(dim) % ndim
 

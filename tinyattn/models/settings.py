@@ -97,16 +97,14 @@ def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> 
     """Every setting that says something is known, and has one of its values; a setting of no values
     has any."""
     for name, value in settings.items():
-        if name not in known and is_inert(name, value):
-            continue
-        if name not in known:
+        if name not in known and not is_inert(name, value):
             what_to_do = ADVICE.get(name, "delete it if it changes no number")
             raise ValueError(
                 f"the setting {name!r} is unknown here, with the value {value!r:.60}: {what_to_do}"
             )
-        is_bool = isinstance(value, bool)  # because 1 == True
-        if known[name] and (value, is_bool) not in [(x, isinstance(x, bool)) for x in known[name]]:
-            allowed = " or ".join(repr(one) for one in known[name])
+        values, is_bool = known.get(name, ()), isinstance(value, bool)  # because 1 == True
+        if values and (value, is_bool) not in [(x, isinstance(x, bool)) for x in values]:
+            allowed = " or ".join(repr(one) for one in values)
             raise ValueError(f"{name} must be {allowed} here, got {value!r:.60}")
 
 

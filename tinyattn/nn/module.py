@@ -241,8 +241,7 @@ class Module:
             )
         if isinstance(old, Module):
             raise TypeError(
-                f"{name!r} is a module ({type(old).__name__}), got {kind}: assign "
-                "another module or None"
+                f"{name!r} is a module ({type(old).__name__}), got {kind}: assign a module or None"
             )
         if name in self._buffer_names and not isinstance(value, Tensor):
             raise TypeError(f"{name!r} is a buffer, got {kind}: assign a Tensor or None")

@@ -369,8 +369,7 @@ def check_writable(tensor: Any) -> None:
     """
     if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
         raise InPlaceError(
-            "this tensor is a read-only view of another's memory (after expand, for instance): "
-            "change a clone()"
+            "this is a read-only view of another's memory, as after expand: change a clone()"
         )
     if tensor._version is None:
         members = [*sharing(tensor)] or [tensor]

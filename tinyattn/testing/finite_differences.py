@@ -176,8 +176,7 @@ class Checker:
         for o, output in enumerate(self.outputs()):
             if not output.requires_grad:
                 raise GradcheckError(
-                    f"output {o} does not depend on any input that requires gradients, or the "
-                    "graph was cut"
+                    f"output {o} depends on no input that requires gradients, or the graph was cut"
                 )
             self.check_contract(o, output)
             check = partial(self.check_projection if fast else self.check_jacobian, o, output)

@@ -76,8 +76,6 @@ class MultiheadAttention(Module):
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
 
-    reset_parameters = _reset_parameters
-
     def forward(
         self,
         query: Tensor,

@@ -13,8 +13,8 @@ from . import windows
 from .functional import batch_norm
 from .modules import module_of, takes
 
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d",
-    "BatchNorm2d", "Conv1d", "Conv2d", "MaxPool1d", "MaxPool2d"]  # fmt: skip
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm1d"]
+__all__ += ["BatchNorm2d", "Conv1d", "Conv2d", "MaxPool1d", "MaxPool2d"]
 
 AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", windows.adaptive_avg_pool1d)
 AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", windows.adaptive_avg_pool2d)

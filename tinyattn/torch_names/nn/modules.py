@@ -18,10 +18,10 @@ from ..marks import under_their_names
 from . import functional as F
 from .parameter import UninitializedParameter
 
-__all__ = ["ELU", "GLU", "BCELoss", "BCEWithLogitsLoss", "CosineSimilarity", "CrossEntropyLoss",
-    "Dropout", "Embedding", "Flatten", "KLDivLoss", "L1Loss", "LazyLinear", "LeakyReLU",
-    "LogSoftmax", "MSELoss", "NLLLoss", "ParameterList", "ReLU", "SiLU", "SmoothL1Loss",
-    "Softmax", "Softplus"]  # fmt: skip
+__all__ = ["ELU", "GLU", "BCELoss", "BCEWithLogitsLoss", "CosineSimilarity", "CrossEntropyLoss"]
+__all__ += ["Dropout", "Embedding", "Flatten", "KLDivLoss", "L1Loss", "LazyLinear", "LeakyReLU"]
+__all__ += ["LogSoftmax", "MSELoss", "NLLLoss", "ParameterList", "ReLU", "SiLU", "SmoothL1Loss"]
+__all__ += ["Softmax", "Softplus"]
 
 
 def takes(arguments: str) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:

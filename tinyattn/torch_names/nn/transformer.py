@@ -18,8 +18,8 @@ from . import functional as F
 from .attention import MultiheadAttention
 from .modules import Dropout, takes
 
-__all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
-    "TransformerEncoderLayer"]  # fmt: skip
+__all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder"]
+__all__ += ["TransformerEncoderLayer"]
 
 
 class Layer(Module):

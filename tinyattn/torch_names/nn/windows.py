@@ -18,8 +18,8 @@ from ...errors import ShapeError
 from ...ops.arguments import float_tensor
 from ...tensors.tensor import Tensor
 
-__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "conv1d",
-    "conv2d", "max_pool1d", "max_pool2d"]  # fmt: skip
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "conv1d"]
+__all__ += ["conv2d", "max_pool1d", "max_pool2d"]
 
 
 def for_dims(dims: int, function: Callable[..., Any]) -> Callable[..., Any]:
