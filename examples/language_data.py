@@ -373,7 +373,7 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
 # What a loss is compared with
 
 ORDER = 7
-MOST_COUNTED = 3_000_000  # ids of the training text, the last ones
+RUN = 1_000  # ids of a text that stand together where only some are counted
 MOST_READ = 10_000_000  # bytes of it that xz reads before the held-out text
 
 
@@ -382,6 +382,14 @@ def counted(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarra
     kinds, first, counts = np.unique(keys, return_index=True, return_counts=True)
     places = np.searchsorted(kinds, wanted).clip(0, len(kinds) - 1)
     return np.where(kinds[places] == wanted, counts[places], 0), first
+
+
+def spread(ids: np.ndarray, most: int) -> np.ndarray:
+    """At most so many ids, in runs from everywhere, because the files of a text differ."""
+    if len(ids) <= most:
+        return ids
+    starts = np.linspace(0, len(ids) - RUN, most // RUN).astype(np.int64)
+    return np.concatenate([ids[start : start + RUN] for start in starts])
 
 
 def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[float]:

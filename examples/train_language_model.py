@@ -476,7 +476,8 @@ def rivals(
     """What a loss is compared with. texts: a file of ids, their dtype, and the bytes of the text,
     for the training and for what is held out."""
     training, held_out = (data.Encoded(np.memmap(x, dtype, "r"), n) for x, dtype, n in texts)
-    counted = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
+    parts_of_both = data.spread(training.ids, most), data.spread(held_out.ids, most // 4)
+    counted = data.n_grams(*parts_of_both, words)
     losses = {"uniform": math.log(words)} | {f"{i}-grams": x for i, x in enumerate(counted, 1)}
     rows = [(name, loss, bits_a_byte(loss, held_out)) for name, loss in losses.items()]
     return [*rows, *((name, None, bits) for name, bits in data.compressed(parts).items())]

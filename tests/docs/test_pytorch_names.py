@@ -568,11 +568,3 @@ def test_what_is_written_instead_of_cdist_has_its_gradient_at_distance_0() -> No
     expected.backward(torch.tensor(cotangent))
     np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-12)
     np.testing.assert_allclose(x.grad.numpy(), theirs.grad.numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(("name", "options"), [("take", {"indices": [3, 0]}), ("flip", {})])
-def test_a_function_of_numpy_has_a_hint_that_computes_the_same(name: str, options: Any) -> None:
-    array = np.arange(6.0).reshape(2, 3)
-    known = {"x": ta.tensor(array), "index": [3, 0], "dims": (0, 1)}
-    text = hints.instead("ta", name, []).removeprefix("write ")
-    assert eval(text, known).tolist() == getattr(np, name)(array, **options).tolist()

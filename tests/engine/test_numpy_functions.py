@@ -198,19 +198,19 @@ CALLS = {
     "split": "np.split(x, pieces)",
     "array_split": "np.array_split(x, pieces)",
     "take_along_axis": "np.take_along_axis(x, index, 1)",
-    "take": "np.take(x, index, 0)",
+    "take": "np.take(x, index)",
     "pad": "np.pad(x, ((0, 0), (1, 2)))",
     "amax": "np.amax(x, 1)",
     "amin": "np.amin(x, 1)",
     "cumsum": "np.cumsum(x, 1)",
     "full_like": "np.full_like(x, value)",
     "reshape": "np.reshape(x, 4)",
-    "flip": "np.flip(x, 0)",
+    "flip": "np.flip(x, dims)",
     "roll": "np.roll(x, 1)",
     "allclose": "np.allclose(x, y)",
 }
 # Of a method, x.name()
-ARGUMENTS = {"reshape": "4", "flip": "0", "roll": "1", "allclose": "y"}
+ARGUMENTS = {"reshape": "4", "roll": "1", "allclose": "y"}
 ARGUMENTS |= dict.fromkeys(("amax", "amin", "cumsum"), "1")
 IN_PAIRS = ("concatenate", "stack", "hstack", "vstack")
 VECTORS = ("outer", "linalg.outer")

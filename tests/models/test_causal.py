@@ -1089,11 +1089,23 @@ def test_settings_of_a_tokenizer_in_other_libraries_are_saved(tmp_path):
     CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path / "folder")
     path = tmp_path / "folder" / "tokenizer_config.json"
     kept = {"padding_side": "left", "truncation_side": "left", "model_max_length": 1024}
-    kept["additional_special_tokens"] = ["<tool>"]
     path.write_text(json.dumps(json.loads(path.read_text()) | kept | {"eos_token": "Ġa"}))
     copy.deepcopy(CausalLM.from_pretrained(tmp_path / "folder")).save_pretrained(path.parent)
     assert kept.items() <= json.loads(path.read_text()).items()
     assert json.loads(path.read_text())["eos_token"] == "Ġa"
+
+
+@needs_tokenizers
+def test_special_words_of_special_tokens_map_count(tmp_path):
+    """In a chat they were written as nothing, and did not end a text."""
+    CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path / "folder")
+    settings = {"bos_token": "b", "chat_template": "{{ bos_token }}[{{ eos_token }}]"}
+    (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(settings))
+    words = {"bos_token": "other", "eos_token": {"content": "Ġa", "lstrip": False}}
+    (tmp_path / "folder" / "special_tokens_map.json").write_text(json.dumps(words))
+    model = CausalLM.from_pretrained(tmp_path / "folder")
+    assert model.chat_prompt([{"role": "user", "content": "Hi"}]) == "b[Ġa]"
+    assert model.tokenizer.token_to_id("Ġa") in model.end_ids
 
 
 @needs_tokenizers

@@ -458,7 +458,7 @@ def test_bad_arguments_are_refused(folder):
     model = models.BertEncoder.from_pretrained(folder)
     with pytest.raises(ShapeError, match=r"token ids \(B, N\), got shape \(4,\)"):
         model(IDS[0])
-    with pytest.raises(ShapeError, match="has 17 positions, the table max_len=16"):
+    with pytest.raises(ShapeError, match="has 17 positions, the table ends at max_len=16"):
         model(np.ones((1, 17), int))
     with pytest.raises(IndexError, match="token id 30 is out of range"):
         model([[30]])

@@ -916,6 +916,17 @@ def test_the_note_of_many_files_is_short(data, tmp_path):
     assert (tmp_path / "ids.json").stat().st_size < 500
 
 
+def test_what_is_counted_comes_from_all_files(data):
+    """Two languages were compared with each other: one was counted, and the other one asked."""
+    ids = np.arange(50_000)
+    few = data.spread(ids, 12_000)
+    assert len(few) == 12_000
+    assert (few[0], few[-1]) == (0, 49_999)
+    assert np.diff(np.histogram(few, 5, (0, 50_000))[0]).max() <= 1_000
+    assert (np.diff(few) == 1).mean() > 0.99  # so that a token stands behind its own
+    assert data.spread(ids, 50_000) is ids
+
+
 def test_n_grams_are_witten_bells(data):
     rng = np.random.default_rng(0)
     training, held_out = (rng.integers(0, 4, n) ** 2 % 5 for n in (200, 60))

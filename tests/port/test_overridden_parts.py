@@ -159,3 +159,30 @@ def test_the_formula_of_a_convolution_can_be_overridden(base: str, torch: Any) -
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), 1e-12)
     np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), 1e-10)
     np.testing.assert_allclose(ours.bias.grad.numpy(), theirs.bias.grad.numpy(), 1e-10)
+
+
+@pytest.mark.parametrize("base", ["BatchNorm1d", "BatchNorm2d"])
+def test_batch_norm_stops_to_track_between_two_calls(base: str, torch: Any) -> None:
+    """As virtual adversarial training does around its second forward."""
+    array = RNG.normal(size=(5, 3) if base == "BatchNorm1d" else (5, 3, 2, 2)) + 2
+    found = []
+    for library in (port, torch):
+        norm, x = getattr(library.nn, base)(3).double(), library.tensor(array)
+        outs = [norm(x)]
+        norm.track_running_stats = False
+        outs += [norm(x * 3), norm.eval()(x)]
+        norm.track_running_stats = True
+        outs.append(norm.train()(x - 1))
+        norm.running_mean = norm.running_var = None  # as at the time of a test with other data
+        outs += [norm(x), norm.eval()(x * 2)]
+        found.append([*(out.tolist() for out in outs), int(norm.num_batches_tracked)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-9)
+
+
+def test_a_buffer_is_registered_by_pytorchs_names(torch: Any) -> None:
+    for library in (port, torch):
+        module = library.nn.Module()
+        module.register_buffer(name="mask", tensor=library.ones(2), persistent=False)
+        assert module.mask.tolist() == [1, 1]
+        assert not module.state_dict()

@@ -172,6 +172,8 @@ def test_a_key_named_tensor_is_a_key_like_others(path, state):
     "state",
     [
         {0: "a", 1: "b"},
+        {0: ta.ones(2), 1: ta.zeros(3), "0": 1},
+        {0: {"w": ta.ones(1)}, "w": ta.zeros(2), 1: {"__metadata__": 2}},
         {"itos": {0: ta.ones(2), -7: "x", 10**30: None}, "stoi": {"0": 1, "x": [{2: {3: 4}}]}},
         {"tensor": {5: ta.ones(1)}, 5: {"tensor": 1}, "0": {0: {0: ta.zeros(2)}}},
         {"mixed": {1: "one", "1": "text", "tensor": ta.ones(3)}},
@@ -184,7 +186,37 @@ def test_integers_as_keys_stay_integers(path, state):
     assert json.dumps(list(ta.load(path))) == json.dumps(list(state))
 
 
-@pytest.mark.parametrize("key", [1.5, True, None, (1, 2), b"x", np.int64(3)])
+class Split(enum.StrEnum):
+    TRAIN = "train"
+
+
+@pytest.mark.parametrize(
+    ("key", "plain"),
+    [
+        (np.str_("a"), "a"),
+        (Split.TRAIN, "train"),
+        (np.int64(3), 3),
+        (np.uint8(255), 255),
+        (enum.IntEnum("Kind", "A B").B, 2),
+        (True, 1),
+    ],
+)
+def test_keys_of_derived_types_are_those_of_the_base(path, key, plain):
+    """As np.unique gives labels and counts."""
+    ta.save({"names": {key: ta.ones(2)}, key: 5}, path)
+    loaded = ta.load(path)
+    same_state(loaded, {"names": {plain: ta.ones(2)}, plain: 5})
+    assert [*map(type, (*loaded["names"], *loaded))] == [type(plain), str, type(plain)]
+
+
+def test_another_library_reads_the_names_of_tensors_under_integers(path):
+    from safetensors.numpy import load_file
+
+    ta.save({0: {"w": ta.ones(1)}, "w": ta.zeros(2)}, path)
+    assert {name: x.tolist() for name, x in load_file(path).items()} == {"0.w": [1], "w": [0, 0]}
+
+
+@pytest.mark.parametrize("key", [1.5, None, (1, 2), b"x", np.float32(3)])
 def test_other_keys_are_refused(path, key):
     with pytest.raises(TypeError, match="the keys of itos must be strings or integers"):
         ta.save({"itos": {key: 1}}, path)

@@ -345,7 +345,7 @@ class CausalLM(Published):
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
-        settings = settings_in(Path(folder, TOKENIZER[1]))
+        settings = settings_in(Path(folder, TOKENIZER[2])) | settings_in(Path(folder, TOKENIZER[1]))
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)

@@ -194,7 +194,7 @@ def stops_of(config: dict[str, Any]) -> list[int]:
 
 
 # Of tokenizer_config.json: what other libraries do with texts, which no call here does.
-KEPT = ("model_max_length", "padding_side", "truncation_side", "additional_special_tokens")
+KEPT = ("model_max_length", "padding_side", "truncation_side")
 
 
 def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:

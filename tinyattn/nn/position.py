@@ -210,5 +210,5 @@ def rows_of(table: Tensor, x: Tensor, past: int) -> Tensor:
         raise ShapeError(f"positions of width {width} take x (B, N, {width}), got {x.shape}")
     length = check_size("past", past, 0) + x.shape[1]
     if length > max_len:
-        raise ShapeError(f"the sequence has {length} positions, the table max_len={max_len}")
+        raise ShapeError(f"a sequence has {length} positions, the table ends at max_len={max_len}")
     return table[:, past:length]

@@ -80,8 +80,7 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
     """
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack takes an array with __dlpack__, got {type(x).__name__}")
-    is_cuda = x.__dlpack_device__()[0] == CUDA
-    module: Any = module_of("cuda" if is_cuda else "cpu")
+    module: Any = module_of("cuda" if x.__dlpack_device__()[0] == CUDA else "cpu")
     try:
         array = module.from_dlpack(x) if copy is not False else not_copied(module, x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -23,9 +23,9 @@ THEIRS = dict.fromkeys(("x", "self", "ids", "logits", "log_probs"), "input") | {
 # What PyTorch calls the arguments of single functions, and what they are called here.
 NAMES: dict[str, dict[str, str]] = {}
 for line in """bmm mat2 other; dot tensor other; full size shape; load_state_dict state_dict state;
-    max other dim; min other dim; outer vec2 other; set_rng_state new_state state;
-    split split_size sizes; split split_size_or_sections sizes; split tensor x;
-    swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):  # noqa: SIM905
+    max other dim; min other dim; outer vec2 other; register_buffer tensor value;
+    set_rng_state new_state state; split split_size sizes; split split_size_or_sections sizes;
+    split tensor x; swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):  # noqa: SIM905
     name, theirs, ours = line.split()
     NAMES.setdefault(name, {})[theirs] = ours
 # What older programs write instead of `reduction`.

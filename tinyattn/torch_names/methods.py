@@ -189,6 +189,7 @@ class OfModules:
     to = adapted_to(Module.to)
     cuda = method(lambda self, device=None: self.to("cuda"))
     load_state_dict = under_their_names(Module.load_state_dict, name="load_state_dict")
+    register_buffer = under_their_names(Module.register_buffer, name="register_buffer")
 
     def add_module(self: Any, name: str, module: Module) -> None:
         """In tinyattn: write setattr(module, name, child)"""

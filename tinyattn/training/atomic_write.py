@@ -75,7 +75,6 @@ def keep_owner_and_mode(file: BinaryIO, target: Path, old: os.stat_result) -> No
             os.chown(file.name, old.st_uid, old.st_gid)
         except PermissionError:
             raise PermissionError(
-                f"{target} belongs to another user or group, and the new file would not: "
-                "choose another name"
+                f"{target} is of another user or group, a new one would not be: take another name"
             ) from None
     os.chmod(file.name, stat.S_IMODE(old.st_mode))

@@ -99,16 +99,17 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
     if isinstance(value, (dict, list, tuple)) and depth == DEEPEST:
         raise ValueError(f"more than {DEEPEST} lists and dicts inside each other: {name[:60]}...")
     if isinstance(value, dict):
-        if not all(type(key) in (str, int) for key in value):
+        if not all(isinstance(key, (str, int, np.integer)) for key in value):
             raise TypeError(f"the keys of {name or 'the state'} must be strings or integers")
-        entries = {
-            key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
-            for key, v in value.items()
-        }
+        keys = [key if isinstance(key, str) else int(key) for key in value]
+        values = [
+            describe(v, f"{name}.{key}" if name else f"{key}", arrays, depth + 1)
+            for key, v in zip(keys, value.values(), strict=True)
+        ]
         # A tensor has a string under this key. So a dict of this one key is two lists, its keys and
         # its values, and so is one with integers as keys, because JSON has none.
-        is_plain = set(entries) != {TENSOR} and all(isinstance(key, str) for key in entries)
-        return entries if is_plain else {TENSOR: [[*entries], [*entries.values()]]}
+        is_plain = keys != [TENSOR] and all(isinstance(key, str) for key in keys)
+        return dict(zip(keys, values, strict=True)) if is_plain else {TENSOR: [keys, values]}
     if isinstance(value, (list, tuple)):
         return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -249,7 +250,5 @@ def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     entries = {key: rebuild(v, arrays) for key, v in value.items()}
     if set(entries) != {TENSOR}:
         return entries
-    pair = entries[TENSOR]
-    if len(pair) == 1:  # an older file has the one value alone
-        return {TENSOR: pair[0]}
-    return dict(zip(pair[0], pair[1], strict=True))
+    pair = entries[TENSOR]  # or the one value alone, in an older file
+    return dict(zip(pair[0], pair[1], strict=True)) if pair[1:] else {TENSOR: pair[0]}

@@ -136,11 +136,13 @@ class BatchNorm(Module):
                 f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
                 f"{self.num_features} channels in the second, got {input.shape}"
             )
-        momentum, is_tracked = self.momentum, self.num_batches_tracked is not None
-        if self.training and is_tracked:
+        momentum, running = self.momentum, (self.running_mean, self.running_var)
+        if self.training and self.track_running_stats:
             self.num_batches_tracked += 1
             momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
-        running, training = (self.running_mean, self.running_var), self.training or not is_tracked
+        elif self.training:  # a program may say so between two calls
+            running = (None, None)
+        training = self.training or self.running_mean is None
         return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:
