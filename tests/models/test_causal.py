@@ -1099,13 +1099,22 @@ def test_settings_of_a_tokenizer_in_other_libraries_are_saved(tmp_path):
 def test_special_words_of_special_tokens_map_count(tmp_path):
     """In a chat they were written as nothing, and did not end a text."""
     CausalLM.from_gguf(write_llama(tmp_path / "m.gguf")).save_pretrained(tmp_path / "folder")
-    settings = {"bos_token": "b", "chat_template": "{{ bos_token }}[{{ eos_token }}]"}
+    settings = {"bos_token": None, "chat_template": "{{ bos_token }}[{{ eos_token }}]"}
     (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(settings))
-    words = {"bos_token": "other", "eos_token": {"content": "Ġa", "lstrip": False}}
+    words = {"bos_token": "b", "eos_token": {"content": "Ġa", "lstrip": False}}
     (tmp_path / "folder" / "special_tokens_map.json").write_text(json.dumps(words))
     model = CausalLM.from_pretrained(tmp_path / "folder")
-    assert model.chat_prompt([{"role": "user", "content": "Hi"}]) == "b[Ġa]"
+    messages = [{"role": "user", "content": "Hi"}]
+    assert model.chat_prompt(messages) == "b[Ġa]"
     assert model.tokenizer.token_to_id("Ġa") in model.end_ids
+    model.save_pretrained(tmp_path / "folder")  # where the map would come first
+    assert not (tmp_path / "folder" / "special_tokens_map.json").exists()
+    assert CausalLM.from_pretrained(tmp_path / "folder").chat_prompt(messages) == "b[Ġa]"
+    # A file with added_tokens_decoder says all, as in transformers.
+    settings |= {"added_tokens_decoder": {"2": {"content": "Ġa"}}, "bos_token": "c"}
+    (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "folder" / "special_tokens_map.json").write_text(json.dumps(words))
+    assert CausalLM.from_pretrained(tmp_path / "folder").chat_prompt(messages) == "c[]"
 
 
 @needs_tokenizers

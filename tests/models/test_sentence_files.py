@@ -328,6 +328,8 @@ def test_an_unknown_setting_that_says_nothing_is_none(folder, file):
     path = folder / file
     path.write_text(path.read_text() if path.exists() else "{}")
     edit(path, full_tokenizer_file=None, init_inputs=[], new_setting=False)
+    if file == "tokenizer_config.json":  # notes of other programs
+        edit(path, use_fast=True, vocab_file="vocab.txt")
     assert models.SentenceEncoder.from_pretrained(folder).encode(["a cat"]).tolist() == expected
 
 

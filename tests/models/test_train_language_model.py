@@ -927,6 +927,17 @@ def test_what_is_counted_comes_from_all_files(data):
     assert data.spread(ids, 50_000) is ids
 
 
+def test_n_grams_of_two_languages_are_those_of_both(program, capsys):
+    """They were worse than a uniform guess, and other under other names of the files."""
+    Path("two").mkdir()
+    for name, letters in {"a": "abcdefgh ", "b": "ijklmnop "}.items():
+        signs = np.random.default_rng(0).choice(list(letters), 30_000)
+        Path(f"two/{name}.txt").write_text("".join(signs))
+    program("two", *TINY, "--steps", "1", "--short")
+    rows = dict(re.findall(r"^(uniform|[1-7]-grams) +(\d+\.\d+)", capsys.readouterr().out, re.M))
+    assert all(float(rows[f"{n}-grams"]) < float(rows["uniform"]) + 0.05 for n in (1, 2))
+
+
 def test_n_grams_are_witten_bells(data):
     rng = np.random.default_rng(0)
     training, held_out = (rng.integers(0, 4, n) ** 2 % 5 for n in (200, 60))

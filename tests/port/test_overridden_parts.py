@@ -186,3 +186,46 @@ def test_a_buffer_is_registered_by_pytorchs_names(torch: Any) -> None:
         module.register_buffer(name="mask", tensor=library.ones(2), persistent=False)
         assert module.mask.tolist() == [1, 1]
         assert not module.state_dict()
+
+
+def test_batch_norm_tracks_nothing_where_it_has_no_running_numbers(torch: Any) -> None:
+    array = RNG.normal(size=(5, 3))
+    outs = []
+    for library in (port, torch):
+        norm = library.nn.BatchNorm1d(3, track_running_stats=False).double()
+        norm.track_running_stats ^= True
+        outs.append(norm(library.tensor(array)).tolist())
+    np.testing.assert_allclose(outs[0], outs[1], 1e-9)
+
+
+def test_starting_values_know_the_nonlinearity() -> None:
+    class Own(nn.RNN):
+        def reset_parameters(self) -> None:
+            for parameter in self.parameters():
+                nn.init.constant_(parameter, nn.init.calculate_gain(self.nonlinearity))
+
+    assert Own(1, 1, nonlinearity="relu").weight_ih_l0.item() == np.float32(np.sqrt(2))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("base", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_each_part_of_a_layer_ends_with_its_dropout(
+    base: str, norm_first: bool, torch: Any
+) -> None:
+    """With a probability of 1 the layer is its norms."""
+    made = [
+        getattr(library.nn, base)(4, 2, 8, 0.0, norm_first=norm_first, dtype=library.float64)
+        for library in (port, torch)
+    ]
+    made[0].load_state_dict({name: x.numpy() for name, x in made[1].state_dict().items()})
+    number = 3 if "Encoder" in base else 4
+    array = RNG.normal(size=(3, 2, 4))
+    for i in range(number):
+        outs = []
+        for library, layer in zip((port, torch), made, strict=True):
+            for j in range(number):
+                dropout = getattr(layer, f"dropout{j or ''}")
+                dropout.p = float(i == j)
+            x = library.tensor(array)
+            outs.append(layer(*[x] * (number - 2)).tolist())
+        np.testing.assert_allclose(outs[0], outs[1], 1e-9)

@@ -207,7 +207,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     defaults = REQUIRED | {"model_type": "bert", "pad_token_id": 1 if "roberta" in kind else 0}
     # null says nothing, but of padding.
     config = defaults | {k: x for k, x in config.items() if x is not None or k == "pad_token_id"}
-    check_known(config, KNOWN)
+    config = check_known(config, KNOWN)
     if missing := [name for name in (*sizes, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {checks.shortened(missing)}")
     for name in sizes:

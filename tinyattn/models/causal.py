@@ -345,7 +345,9 @@ class CausalLM(Published):
         state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
-        settings = settings_in(Path(folder, TOKENIZER[2])) | settings_in(Path(folder, TOKENIZER[1]))
+        settings = settings_in(Path(folder, TOKENIZER[1]))
+        if not settings.get("added_tokens_decoder"):  # as in transformers
+            settings |= settings_in(Path(folder, TOKENIZER[2]))
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings
             model._new_tokenizer = partial(files.folder_tokenizer, *contents)
@@ -365,8 +367,8 @@ class CausalLM(Published):
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | self.kept_settings | template)
-            # It would come first when the folder is read.
-            Path(folder, "chat_template.jinja").unlink(missing_ok=True)
+            for name in ("chat_template.jinja", TOKENIZER[2]):  # which would come first
+                Path(folder, name).unlink(missing_ok=True)
         if {*files.stops_of(read)} != {*self.end_ids}:  # with those of another model
             Path(folder, "generation_config.json").unlink(missing_ok=True)
 

@@ -85,7 +85,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     config = defaults | FAMILIES[str(model_type)] | config
     config = defaults | {name: x for name, x in config.items() if x is not None}
     activations = tuple(ACTIVATIONS) if model_type == "gpt2" else ("silu", "swish")
-    check_known(config, KNOWN | {"hidden_act": activations})
+    config = check_known(config, KNOWN | {"hidden_act": activations})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
     config["intermediate_size"] = config.get("intermediate_size", 4 * width)

@@ -154,7 +154,7 @@ class SequenceClassifier(EncoderWithHead):
     config: as BertEncoder; its id2label has the names of the classes, `labels` here, or its
     num_labels says how many there are, 2 by default. `from_pretrained` reads a folder that has a
     classifier. To begin one from a BertEncoder, such as that of bert-base, write
-    SequenceClassifier(encoder.config | {"num_labels": 3}), and set its `encoder` to it.
+    SequenceClassifier(encoder.config | {"num_labels": 3, "id2label": None}), and set its `encoder`.
 
         >>> sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2, "num_labels": 3,
         ...          "num_attention_heads": 2, "intermediate_size": 16,

@@ -93,9 +93,9 @@ def check_kind(name: str, value: Any, kind: type) -> Any:
     return value
 
 
-def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> None:
+def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Every setting that says something is known, and has one of its values; a setting of no values
-    has any."""
+    has any. Returns those that are known."""
     for name, value in settings.items():
         if name not in known and not is_inert(name, value):
             what_to_do = ADVICE.get(name, "delete it if it changes no number")
@@ -106,6 +106,7 @@ def check_known(settings: dict[str, Any], known: dict[str, tuple[Any, ...]]) -> 
         if values and (value, is_bool) not in [(x, isinstance(x, bool)) for x in values]:
             allowed = " or ".join(repr(one) for one in values)
             raise ValueError(f"{name} must be {allowed} here, got {value!r:.60}")
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def is_inert(name: str, value: Any) -> bool:

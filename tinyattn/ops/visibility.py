@@ -84,8 +84,7 @@ def booleans_of(mask: ArrayLike) -> Array:
         raise DtypeError(
             f"a mask holds booleans (True = may attend), got {array.dtype}: write mask != 0 for "
             "one of 1 and 0, mask == 0 for one of 0 and -inf; numbers that are added to the scores "
-            "go into bias=..., and PyTorch's masks of either kind into attn_mask=... of "
-            "scaled_dot_product_attention"
+            "go into bias=..., PyTorch's masks into attn_mask=... of scaled_dot_product_attention"
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"
@@ -204,9 +203,8 @@ def checked_limits(valid_lens: ArrayLike, shape: tuple[int, ...]) -> Array:
     if limits.ndim == 2 and queries == keys > 1 and limits.size:
         # A mask passed as valid_lens would be read as lengths. All 0 can only mean lengths.
         text = (
-            "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
-            "as well: pass a mask as mask=..., and lengths like these as "
-            "mask=masks.from_valid_lens(valid_lens, K)"
+            "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K): "
+            "pass a mask as mask=..., such lengths as mask=masks.from_valid_lens(valid_lens, K)"
         )
         require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, also_allowed=0)
     return limits if limits.ndim == 2 else limits[:, None]

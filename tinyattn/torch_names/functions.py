@@ -168,8 +168,7 @@ def narrow(input, dim, start, length):
 @both
 def movedim(input, source, destination):
     """In tinyattn: write x.permute(dims)"""
-    order = np.moveaxis(np.empty(range(input.ndim)), source, destination).shape
-    return input.permute(*order)
+    return input.permute(*np.moveaxis(np.empty(range(input.ndim)), source, destination).shape)
 
 
 @both

@@ -137,11 +137,11 @@ class BatchNorm(Module):
                 f"{self.num_features} channels in the second, got {input.shape}"
             )
         momentum, running = self.momentum, (self.running_mean, self.running_var)
-        if self.training and self.track_running_stats:
+        if self.training and not self.track_running_stats:  # which a program may change
+            running = (None, None)
+        elif self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
             momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
-        elif self.training:  # a program may say so between two calls
-            running = (None, None)
         training = self.training or self.running_mean is None
         return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
 

@@ -190,8 +190,7 @@ def batch_norm(
 
 def implicit_dim(input: Tensor, dim: int | None) -> int:
     """`dim`, or where it is left out the dimension that PyTorch takes."""
-    usual = 0 if input.ndim in (0, 1, 3) else 1
-    return usual if dim is None else dim
+    return int(input.ndim not in (0, 1, 3)) if dim is None else dim
 
 
 def softmax(input, dim=None, dtype=None):  # type: ignore[no-redef]

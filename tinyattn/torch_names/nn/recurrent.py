@@ -306,9 +306,9 @@ class RNN(Recurrent):
 
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
-        self.build(given)
         self.nonlinearity = check_choice("nonlinearity", given.nonlinearity, "tanh", "relu")
         self.kind = "RNN" if self.nonlinearity == "tanh" else "RNN_RELU"
+        self.build(given)
 
 
 class GRUCell(Cell):
