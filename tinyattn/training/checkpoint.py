@@ -101,7 +101,7 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
     if isinstance(value, dict):
         if not all(isinstance(key, (str, int, np.integer)) for key in value):
             raise TypeError(f"the keys of {name or 'the state'} must be strings or integers")
-        keys = [key if isinstance(key, str) else int(key) for key in value]
+        keys = [str.__str__(key) if isinstance(key, str) else int(key) for key in value]
         values = [
             describe(v, f"{name}.{key}" if name else f"{key}", arrays, depth + 1)
             for key, v in zip(keys, value.values(), strict=True)
