@@ -1115,6 +1115,9 @@ def test_special_words_of_special_tokens_map_count(tmp_path):
     (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "folder" / "special_tokens_map.json").write_text(json.dumps(words))
     assert CausalLM.from_pretrained(tmp_path / "folder").chat_prompt(messages) == "c[]"
+    settings["added_tokens_decoder"] = {}  # also where there are none
+    (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert CausalLM.from_pretrained(tmp_path / "folder").chat_prompt(messages) == "c[]"
 
 
 @needs_tokenizers

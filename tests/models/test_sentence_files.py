@@ -651,6 +651,22 @@ def test_another_class_is_tokenizer_json_as_it_stands(folder, file, name):
 
 
 @needs_tokenizers
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+@pytest.mark.parametrize("settings", [None, {}, {"tokenizer_class": None}])
+def test_a_folder_of_roberta_that_names_no_class_has_the_tokenizer_of_roberta(
+    folder, kind, settings
+):
+    """The first folders of roberta-base and xlm-roberta-base say no class, or have no such file."""
+    edit(folder / "config.json", model_type=kind)
+    path = folder / "tokenizer_config.json"
+    path.unlink() if settings is None else path.write_text(json.dumps(settings))
+    words = json.loads((folder / "tokenizer.json").read_text())
+    words["normalizer"]["lowercase"] = False  # which the tokenizer of BERT would make True
+    (folder / "tokenizer.json").write_text(json.dumps(words))
+    assert models.SentenceEncoder.from_pretrained(folder).tokenize(["Cat cat"]) == [[2, 1, 5, 3]]
+
+
+@needs_tokenizers
 def test_added_tokens_and_old_lengths_are_read(folder):
     token = {"content": "[CLS]", "lstrip": False, "normalized": False, "special": True}
     edit(folder / "tokenizer_config.json", added_tokens_decoder={"2": token}, max_len=5)

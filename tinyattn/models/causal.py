@@ -346,7 +346,7 @@ class CausalLM(Published):
         parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         model = filled(partial(cls, config), put_in_one_memory, parts, state, path)
         settings = settings_in(Path(folder, TOKENIZER[1]))
-        if not settings.get("added_tokens_decoder"):  # as in transformers
+        if "added_tokens_decoder" not in settings:  # as in transformers
             settings |= settings_in(Path(folder, TOKENIZER[2]))
         if is_there(path := Path(folder, TOKENIZER[0])):
             contents = Path(folder), path.read_bytes(), settings

@@ -220,7 +220,9 @@ def read_tokenizer(
             check_size("max_seq_length", length, 2)
     with settings_of(folder / TOKENIZER[1]) as config:
         # As in transformers, config.json says the class if tokenizer_config.json does not.
-        config = {"tokenizer_class": model.get("tokenizer_class")} | config
+        kind = config.get("tokenizer_class") or model.get("tokenizer_class")
+        usual = "RobertaTokenizer" if "roberta" in str(model.get("model_type")) else None
+        config |= {"tokenizer_class": kind or usual}
     if TOKENIZER[2] in files:  # it repeats a part of tokenizer_config.json
         with settings_of(folder / TOKENIZER[2], read_json) as special:
             checked_config(special, config["tokenizer_class"])
