@@ -179,6 +179,12 @@ def test_a_signal_ends_the_loop_after_a_whole_step(number, tmp_path):
         assert training.loop.is_stopped
         assert len(ta.load(tmp_path / "run")["losses"]) == 3
         assert signal.getsignal(number) is signal.SIG_DFL
+        # As a notebook's cell that restores and goes on; without `restore` the loop has ended.
+        assert not [*training.loop.steps(9)]
+        training.loop.restore(ta.load(tmp_path / "run"))
+        for _ in training.loop.steps(9):
+            training.step()
+        assert len(training.loop.losses) == 9
     finally:
         signal.signal(number, before)
 

@@ -32,8 +32,8 @@ class TrainingLoop:
 
     losses: of each step done. held_out: pairs (step, loss). elapsed: seconds, also of earlier
     programs. best: the state of the model at its lowest held-out loss. is_stopped: whether Ctrl-C,
-    SIGTERM or a closed terminal has ended the loop, after a whole step; a second Ctrl-C interrupts
-    at once.
+    SIGTERM or a closed terminal has ended the loop, after a whole step, until `restore`; a second
+    Ctrl-C interrupts at once.
 
         >>> import tempfile
         >>> from tinyattn.training import TrainingLoop
@@ -138,6 +138,7 @@ class TrainingLoop:
             undo.pop_all()
         self.losses, self.held_out = (state[name].tolist() for name in LISTS)
         self.best, self.elapsed = state.get("best"), state.get("elapsed", 0.0)
+        self.is_stopped = False
 
 
 @contextmanager
