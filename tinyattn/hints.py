@@ -24,7 +24,7 @@ ABSENT = {
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.jit": "nothing has to be traced, so delete it: Numba compiles the kernels",
     "ta.asarray": "write ta.as_tensor(data)",
-    "ta.cdist": "write (x[:, None] - y[None]).norm(dim=-1)",
+    "ta.cdist": "write (x[..., None, :] - y[..., None, :, :]).norm(dim=-1)",
     "ta.detach": "write x.detach()",
     "ta.distributions": "F.softmax(logits, -1).multinomial(1) draws from a Categorical, and "
     "F.log_softmax(logits, -1).gather(-1, index) has its log_prob",

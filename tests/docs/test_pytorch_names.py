@@ -557,10 +557,13 @@ def test_what_is_written_instead_of_layers_is_pytorchs() -> None:
     assert known["w"].tolist() == torch.nn.init.eye_(torch.empty(3, 3)).tolist()
 
 
-def test_what_is_written_instead_of_cdist_has_its_gradient_at_distance_0() -> None:
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_what_is_written_instead_of_cdist_has_its_gradient_at_distance_0(
+    batch: tuple[int, ...],
+) -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    points, cotangent = rng.normal(size=(3, 2)), rng.normal(size=(3, 3))
+    points, cotangent = rng.normal(size=(*batch, 3, 2)), rng.normal(size=(*batch, 3, 3))
     x, theirs = ta.tensor(points, requires_grad=True), torch.tensor(points, requires_grad=True)
     found = eval(LEFT_OUT["ta.cdist"].removeprefix("write "), {"x": x, "y": x})
     found.backward(ta.tensor(cotangent))

@@ -365,11 +365,11 @@ IN_PLACE: dict[str, list[Any]] = {
 }  # fmt: skip
 # Named one by one, because a function whose mark was forgotten would miss in a list that is made.
 CHANGING = """
-    add addcdiv addcmul clamp_max clamp_min div divide floor index_add index_copy
+    add addcdiv addcmul addmm clamp_max clamp_min div divide floor index_add index_copy
     index_fill index_put lerp mul round scatter scatter_add sub true_divide
 """.split()  # noqa: SIM905
 IN_PLACE |= {name: BOTH[name] for name in CHANGING}
-CHANGED = {"lerp": one(Y, Z, 0.3), "div": BOTH["div"][:1]}
+CHANGED = {"lerp": one(Y, Z, 0.3), "div": BOTH["div"][:1], "addmm": BOTH["addmm"][:1]}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

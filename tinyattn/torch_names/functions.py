@@ -343,7 +343,7 @@ def of_dims(dims, x):
 
 mm = both(lambda input, mat2: of_dims(2, input) @ of_dims(2, mat2), "x @ y")
 mv = both(lambda input, vec: of_dims(2, input) @ of_dims(1, vec), "x @ y")
-addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
+addmm = changing(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
 baddbmm = both(
     lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)
 )

@@ -48,7 +48,7 @@ class Convolution(Module):
                 'padding_mode is "zeros", and groups divide in_channels and out_channels, got '
                 f"{given.padding_mode!r}, {given.groups}, {given.in_channels}, {given.out_channels}"
             )
-        for name in ("in_channels", "out_channels", *self.options):
+        for name in ("in_channels", "out_channels", "padding_mode", *self.options):
             setattr(self, name, getattr(given, name))
         self.kernel_size = windows.sizes_of("kernel_size", given.kernel_size, self.dims)
         sizes = given.out_channels, given.in_channels // given.groups, *self.kernel_size
