@@ -1,0 +1,68 @@
+"""What `next_scores` computes once, what it computes anew, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import assert_close, rng_of
+from test_generation import PROMPT, SRC, SRC_MASK, V, full_pass, model_of
+
+import tinyattn as ta
+from tinyattn.errors import ShapeError
+
+
+def seen_by(module: Any) -> list[tuple[int, ...]]:
+    """The shapes that the module gives from now on."""
+    shapes: list[tuple[int, ...]] = []
+    module.register_forward_hook(lambda module, args, out: shapes.append(out.shape))
+    return shapes
+
+
+def test_the_source_is_encoded_once_and_an_id_is_decoded_once() -> None:
+    model = model_of()
+    encoded, decoded = seen_by(model.encoder), seen_by(model.decoder)
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(0).randint(0, V, (3, 6))
+    for t in (2, 3, 6):
+        scores(tgt[:, :t])
+    assert encoded == [(3, 5, 8)]
+    assert decoded == [(3, 2, 8), (3, 1, 8), (3, 3, 8)]
+
+
+@pytest.mark.parametrize("change", ["number", "hook", "weight"])
+def test_a_model_that_changed_computes_anew(change: str) -> None:
+    model = model_of()
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(0).randint(0, V, (3, 4))
+    scores(tgt[:, :3])
+    if change == "weight":
+        with ta.no_grad():
+            for parameter in model.encoder.parameters():
+                parameter *= 0.5
+            model.src_embed[0].weight += 1
+    elif change == "hook":
+        model.encoder.register_forward_hook(lambda module, args, out: out * 2)
+    else:
+        model.encoder.norm.eps = 0.5
+    assert_close(scores(tgt).numpy(), full_pass(model)(tgt).numpy(), 1e-13)
+
+
+def test_the_mode_of_the_model_stays() -> None:
+    """Ids are scored without dropout, and a training goes on with it."""
+    model = model_of()
+    for part in model.modules():
+        if hasattr(part, "p"):
+            part.p = 0.5
+    expected = model.next_scores(SRC, SRC_MASK)(PROMPT).numpy()
+    model.train()
+    model.encoder.eval()
+    np.testing.assert_array_equal(model.next_scores(SRC, SRC_MASK)(PROMPT).numpy(), expected)
+    modes = {name: part.training for name, part in model.named_children()}
+    assert modes == {name: name != "encoder" for name in modes}
+
+
+@pytest.mark.parametrize("ids", [np.zeros((3, 0), int), np.zeros(3, int), np.zeros((1, 3, 2), int)])
+def test_ids_of_another_shape_are_refused(ids: np.ndarray) -> None:
+    scores = model_of().next_scores(SRC, SRC_MASK)
+    with pytest.raises(ShapeError, match=r"takes ids \(B, T\) with T >= 1, got shape"):
+        scores(ids)

@@ -1,0 +1,204 @@
+"""A wrong argument of a layer is named with its own name, and what is left out stays left out."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from common import rng_of, signed
+
+import tinyattn as ta
+from tinyattn import interop, masks, models, nn
+from tinyattn.errors import GraphError, MaskError, ShapeError
+
+SIZES: dict[Any, dict[str, Any]] = {
+    nn.Linear: {"in_features": 2, "out_features": 3},
+    nn.Embedding: {"num_embeddings": 3, "embedding_dim": 2},
+    nn.LayerNorm: {"normalized_shape": 2},
+    nn.RMSNorm: {"normalized_shape": 2},
+    nn.PositionalEncoding: {"num_hiddens": 4, "max_len": 3},
+    nn.LearnedPositionalEncoding: {"num_hiddens": 4, "max_len": 3},
+    nn.MultiHeadAttention: {
+        "key_size": 4, "query_size": 4, "value_size": 4, "num_hiddens": 4, "num_heads": 2,
+        "num_kv_heads": 1, "window": 2,
+    },
+}  # fmt: skip
+NAMES = {"key_size": "in_features", "query_size": "in_features", "value_size": "in_features"}
+
+
+@pytest.mark.parametrize("wrong", [-1, "2"])
+@pytest.mark.parametrize(
+    ("layer", "name"), [(layer, name) for layer, sizes in SIZES.items() for name in sizes]
+)
+def test_a_wrong_size_of_a_layer_is_named(layer: Any, name: str, wrong: Any) -> None:
+    with pytest.raises(ShapeError, match=f"^{NAMES.get(name, name)} must be an integer >= .*got"):
+        layer(**SIZES[layer] | {name: wrong})
+
+
+def encoder(layers: int = 2) -> nn.Encoder:
+    parts = nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 16)
+    return nn.Encoder(nn.EncoderLayer(8, *parts), layers)
+
+
+def attention(**options: Any) -> nn.MultiHeadAttention:
+    return nn.MultiHeadAttention(4, 4, 4, 4, 2, **options)
+
+
+X = ta.zeros(1, 3, 4)
+MESSAGES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: encoder().new_cache(length=-1), "length must be an integer >= 0, got -1"),
+    (lambda: encoder().new_cache().cut(-1), "length must be an integer >= 0, got -1"),
+    (lambda: nn.ModuleList([[nn.ReLU()]]),
+     "a ModuleList holds modules, got list: one by one, not in a list"),
+    (lambda: nn.Sequential(3), "a Sequential holds modules, got int 3"),
+    (lambda: nn.DecoderLayer(8, nn.Linear(8, 8), 3, nn.ReLU()),
+     "src_attn of a decoder layer is a module, such as MultiHeadedAttention or "
+     "PositionwiseFeedForward, got int 3"),
+    (lambda: nn.Encoder(nn.Linear(2, 2), 2),
+     "an Encoder takes an EncoderLayer, got Linear; any module can be the self_attn or "
+     "feed_forward of one"),
+    (lambda: nn.RotaryEmbedding(4, scaling={"rope_type": "linear", "factor": "x"}),
+     "factor of the rope scaling linear must be a number >= 0, got 'x'"),
+    (lambda: attention()(X, X, X, bias=ta.zeros(5, 7, 9)),
+     "bias must broadcast to the scores, (1, 2, 3, 3), got shape (5, 7, 9)"),
+    (lambda: attention()(X, X, X, positions=[0, 1, 2]),
+     "positions are for an attention with `rotary`, this one has none"),
+    (lambda: models.observed(encoder(), weights=3).__enter__(),
+     "weights is a list of layers and heads, got int 3"),
+    (lambda: models.ablated(encoder(), 3).__enter__(),
+     "heads is a list of pairs (layer, head), got int 3"),
+    (lambda: interop.load_torch_state_dict(nn.ReLU(), 3),
+     "a state dict is a dict of tensors, got int 3"),
+    (lambda: setattr(nn.Linear(2, 3), "in_features", 3),
+     "the weight has the size 2: set another weight, got 3"),
+    (lambda: masks.window(3, 0), "width must be an integer >= 1, got 0"),
+    (lambda: masks.window(3, 2, past=-1), "past must be an integer >= 0, got -1"),
+    (lambda: masks.prefix([1], -1), "n must be an integer >= 0, got -1"),
+    (lambda: masks.prefix([4], 3), "prefix_lens must lie between 0 and n, 3, got 4 at index 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), MESSAGES, ids=lambda x: str(x)[:40])
+def test_the_message_of_a_wrong_argument(call: Callable[[], Any], message: str) -> None:
+    errors = (ShapeError, TypeError, ValueError, AttributeError, MaskError)
+    with pytest.raises(errors, match=f"^{re.escape(message)}$"):
+        call()
+
+
+@pytest.mark.parametrize("name", ["reshap", "zzz", "_reshap", "cdist", "expand_dims", "unflatten"])
+def test_the_message_of_a_missing_name_ends_where_it_should(name: str) -> None:
+    ends = {
+        "reshap": "; did you mean reshape?",
+        "cdist": ": write (x[..., None, :] - y[..., None, :, :]).norm(dim=-1)",
+        "expand_dims": ": write x.unsqueeze(dim)",
+        "unflatten": ": write x.reshape(sizes); tinyattn.torch_names has it",
+    }
+    with pytest.raises(AttributeError) as error:
+        getattr(ta, name)
+    assert str(error.value) == f"tinyattn has no ta.{name}{ends.get(name, '')}"
+
+
+def test_a_size_that_is_that_of_the_weight_may_be_set() -> None:
+    layer = nn.Linear(2, 3)
+    layer.in_features, layer.out_features = 2, 3
+    layer.weight = nn.Parameter(ta.zeros(5, 4))
+    layer.in_features, layer.out_features = 4, 5
+    assert repr(layer) == "Linear(4, 5, bias=True)"
+
+
+def test_empty_masks() -> None:
+    assert masks.window(0, 2).shape == (1, 0, 0)
+    assert masks.prefix([0], 0).shape == (1, 0, 0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_projections_have_a_bias_where_it_is_asked_for(bias: bool) -> None:
+    found = {name for name in attention(bias=bias).state_dict() if name.endswith("bias")}
+    assert found == ({f"W_{part}.bias" for part in "qkvo"} if bias else set())
+    assert not any("bias" in name for name in nn.AdditiveAttention(2, 3, 4).state_dict())
+
+
+@pytest.mark.parametrize("padding_idx", [None, 0, 2])
+def test_an_embedding_shows_its_padding(padding_idx: int | None) -> None:
+    layer = nn.Embedding(3, 2, padding_idx)
+    expected = "" if padding_idx is None else f", padding_idx={padding_idx}"
+    assert repr(layer) == f"Embedding(3, 2{expected})"
+    is_zero = (layer.weight.numpy() == 0).all(1)
+    assert is_zero.tolist() == [i == padding_idx for i in range(3)]
+
+
+def test_learned_positions_start_as_those_of_bert() -> None:
+    ta.manual_seed(0)
+    weight = nn.LearnedPositionalEncoding(64, max_len=100).weight.numpy()
+    assert weight.std() == pytest.approx(0.02, rel=0.05)
+    assert abs(weight.mean()) < 0.001
+
+
+def test_one_copy_has_no_equal_one() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter([1.0, 2.0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(nn.clones(Own(), 1)) == 1
+    with pytest.warns(UserWarning, match="scale"):
+        nn.clones(Own(), 2)
+
+
+def test_weights_are_those_of_the_call_after_its_inputs_changed() -> None:
+    rng, scorer = rng_of(0), nn.DotProductAttention()
+    x = ta.tensor(signed(rng, 1, 3, 4))
+    scorer(x, x, x)
+    expected = scorer.attention_weights.numpy().copy()
+    scorer(x, x, x)
+    x *= 7
+    np.testing.assert_array_equal(scorer.attention_weights.numpy(), expected)
+
+
+def test_a_starting_value_is_a_change_that_backward_sees() -> None:
+    weight = nn.Parameter([1.0, 2.0])
+    squares = weight * weight
+    nn.init.zeros_(weight)
+    with pytest.raises(GraphError, match="changed"):
+        squares.backward(ta.tensor([1.0, -2.0]))
+
+
+def test_a_name_as_a_text_is_one_name() -> None:
+    model = nn.Sequential(attention(), nn.Linear(4, 4))
+    inserted = nn.LoRA.insert(model, "W_q", rank=1)
+    assert len(inserted) == 1
+    assert model[0].W_q is inserted[0]
+
+
+def test_a_parameter_in_the_place_of_a_buffer_is_no_buffer() -> None:
+    module = nn.Module()
+    module.register_buffer("table", ta.zeros(2))
+    module.table = nn.Parameter([1.0, 2.0])
+    assert not dict(module.named_buffers())
+    assert [name for name, _ in module.named_parameters()] == ["table"]
+
+
+def test_a_module_with_buffers_moves_to_a_device_by_name() -> None:
+    module = nn.PositionalEncoding(4, max_len=3)
+    module.register_buffer("counts", ta.tensor([1, 2]))
+    module.to(None).to("cpu").to(dtype=None, device="cpu")
+    assert (module.P.dtype, module.counts.dtype) == (np.float32, np.int64)
+
+
+def test_arrays_without_a_place_are_named_in_order() -> None:
+    layer = nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 16))
+    layer.sublayer[0].extra = nn.Linear(1, 1)
+    with pytest.raises(TypeError, match=r"no place for.*extra.bias.*extra.weight"):
+        interop.named_tensors(layer)
+    narrow = nn.MultiHeadAttention(4, 4, 4, 6, 2)
+    message = "got W_q 4, 6, bias=False, W_k 4, 6, bias=False, W_v 4, 6, bias=False, W_o 6, 6"
+    with pytest.raises(ShapeError, match=re.escape(message)):
+        interop.torch_names(narrow)
+    with pytest.raises(TypeError, match=r"^expected a module of tinyattn's, got int 3$"):
+        interop.named_tensors(3)
