@@ -157,7 +157,7 @@ def test_weights_are_those_of_the_call_after_its_inputs_changed() -> None:
     scorer(x, x, x)
     expected = scorer.attention_weights.numpy().copy()
     scorer(x, x, x)
-    x *= 7
+    x[...] = 7.0
     np.testing.assert_array_equal(scorer.attention_weights.numpy(), expected)
 
 
