@@ -22,7 +22,6 @@ from tinyattn.base import backend
 from tinyattn.errors import GraphError, ShapeError
 from tinyattn.training.distributed import DistributedDataParallel, all_reduce, take_gpu
 
-
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")  # of MPICH, Open MPI, Slurm
 
 
