@@ -1019,7 +1019,7 @@ def test_nobody_may_read_the_new_file_who_could_not_read_the_old(path, monkeypat
     ta.save({"a": 1}, path)
     path.chmod(0o600)
     modes = []
-    for name in ("open", "chmod", "fsync", "replace"):
+    for name in ("open", "fstat", "chmod", "fsync", "replace"):
         real = getattr(os, name)
 
         def call(*args, real=real, **kwargs):
