@@ -190,6 +190,33 @@ def test_one_tensor_an_empty_one_and_no_gradient_are_clipped(p: Any) -> None:
         assert optim.clip_grad_norm_(nothing, 2.0, p) == 0
 
 
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("p", [1, 2, 3.5, math.inf])
+def test_a_norm_below_the_largest_and_one_that_is_not_finite_scale_nothing(
+    p: float, checked: bool
+) -> None:
+    """Neither up nor down; of a norm that is not finite an error says so, if it is asked for."""
+    for numbers, norm in (
+        ([0.0, 0.0], 0.0),
+        ([0.25, 0.0], 0.25),
+        ([0.0, -0.75], 0.75),
+        ([0.0, 1 - 1e-5], 1 - 1e-5),
+        ([1.0, math.inf], math.inf),
+        ([-math.inf, 1.0], math.inf),
+        ([math.nan, 1.0], math.nan),
+    ):
+        parameter = leaf(np.ones(2))
+        parameter.grad = ta.tensor(np.array(numbers))
+        if checked and not math.isfinite(norm):
+            text = f"the joint norm of the gradients is {norm}: nothing was scaled"
+            with pytest.raises(RuntimeError, match=f"^{text}$"):
+                optim.clip_grad_norm_([parameter], 1.0, p, error_if_nonfinite=True)
+        else:
+            found = optim.clip_grad_norm_([parameter], 1.0, p, error_if_nonfinite=checked)
+            np.testing.assert_array_equal(found, norm)
+        assert_same(parameter.grad.numpy(), np.array(numbers))
+
+
 # Schedules
 
 
