@@ -217,6 +217,39 @@ def test_a_norm_below_the_largest_and_one_that_is_not_finite_scale_nothing(
         assert_same(parameter.grad.numpy(), np.array(numbers))
 
 
+@pytest.mark.parametrize(
+    ("p", "checked", "waits"), [(2, False, False), (2, True, True), (1, False, True)]
+)
+def test_a_norm_on_cuda_is_waited_for_only_where_it_must_be(
+    p: float, checked: bool, waits: bool, cuda: Any
+) -> None:
+    """Else it is a Tensor there. Gradients of other shapes and dtypes keep theirs."""
+    arrays = [np.array([[3.0, -4.0]]), np.array(2.0, np.float32), np.array([1.0, 5.0], np.float16)]
+    parameters = [ta.tensor(x, device="cuda", requires_grad=True) for x in arrays]
+    right = np.linalg.norm([3, 4, 2, 1, 5], p)
+    for largest in (1e9, 1.5):
+        for parameter, array in zip(parameters, arrays, strict=True):
+            parameter.grad = ta.tensor(array, device="cuda")
+        found = optim.clip_grad_norm_(parameters, largest, p, error_if_nonfinite=checked)
+        assert isinstance(found, float if waits else ta.Tensor)
+        if isinstance(found, ta.Tensor):
+            assert (found.device, found.shape) == ("cuda", ())
+        assert float(found) == pytest.approx(right, rel=1e-6)
+        for parameter, array in zip(parameters, arrays, strict=True):
+            grad = parameter.grad
+            assert grad is not None
+            assert (grad.device, grad.dtype, grad.shape) == ("cuda", array.dtype, array.shape)
+            factor = min(1.0, largest / (right + 1e-6))
+            assert_close(grad.numpy(), array * factor, 1e-3 if array.dtype == "float16" else 1e-6)
+    parameters[0].grad = ta.tensor([[math.inf, 1.0]], dtype=np.float64, device="cuda")
+    if checked:
+        with pytest.raises(RuntimeError, match="the joint norm of the gradients is inf"):
+            optim.clip_grad_norm_(parameters, 1.0, p, error_if_nonfinite=True)
+    else:
+        assert float(optim.clip_grad_norm_(parameters, 1.0, p)) == math.inf
+    assert parameters[0].grad.tolist() == [[math.inf, 1.0]]
+
+
 # Schedules
 
 
