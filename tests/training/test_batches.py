@@ -284,3 +284,36 @@ def test_loaders_that_cannot_be():
     for wrong in (0, -1, True, 1.0, "2", None, float("nan")):
         with pytest.raises(ShapeError, match="batch_size"):
             DataLoader((ta.ones(2),), batch_size=wrong)
+
+
+# Forms
+
+
+def test_fields_keep_their_forms():
+    """A batch of texts is a list, also inside samples, and one of tuples is a tuple."""
+    (batch,) = DataLoader([(1, "a"), (2, "b")], 2)
+    assert type(batch) is tuple
+    assert (batch[0].tolist(), batch[1]) == ([1, 2], ["a", "b"])
+    (batch,) = DataLoader([[b"a", (1, 2)], [b"b", (3, 4)]], 2)
+    assert [type(part) for part in (batch, *batch)] == [list, list, tuple]
+    assert [part.tolist() for part in batch[1]] == [[1, 3], [2, 4]]
+    (batch,) = DataLoader([{"b": "x", "a": 1}, {"a": 2, "b": "y"}], 2)
+    assert [*batch] == ["b", "a"]  # in the order of the first sample
+    assert (batch["b"], batch["a"].tolist()) == (["x", "y"], [1, 2])
+    (batch,) = DataLoader(["a", "b"], 2)
+    assert batch == ["a", "b"]
+
+
+def test_columns_are_the_tensors_themselves():
+    """A gradient of a batch reaches its column, and a column that is filled later is read."""
+    x, y = leaf([1.0, 2.0, 3.0]), ta.zeros(3)
+    loader = DataLoader((x, y, np.arange(3)), 2)
+    assert loader.data[0] is x
+    y[1] = 7.0
+    cotangents = iter(([0.5, -2.0], [3.0]))
+    seen = []
+    for rows, zeros, numbers in loader:
+        (rows * rows).backward(ta.tensor(next(cotangents), dtype=rows.dtype))
+        seen.append((zeros.tolist(), numbers.tolist()))
+    assert x.grad.tolist() == [1.0, -8.0, 18.0]
+    assert seen == [([0, 7], [0, 1]), ([0], [2])]

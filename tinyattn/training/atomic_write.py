@@ -28,9 +28,7 @@ def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-            if os.name == "nt":
-                file.close()  # Windows does not rename an open file
-            os.replace(file.name, target)
+        os.replace(file.name, target)  # closed, because Windows renames no open file
     except BaseException as error:
         Path(file.name).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno:  # that of a full disk names no file
