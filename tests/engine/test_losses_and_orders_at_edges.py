@@ -1,4 +1,4 @@
-"""Losses, reductions and orders of Tensors: each path by which a value is computed, and its slope."""
+"""Losses, reductions and orders of Tensors: each way to a value, and to its slope."""
 
 from __future__ import annotations
 
