@@ -23,7 +23,6 @@ OF_FLOATS: dict[str, Pair] = {
     "x % a number": (lambda x: x % 1.5, [0.5, 0.5, 1]),
     "a number // x": (lambda x: 7.5 // x, [3, -2, 7]),
     "x // a number": (lambda x: x // 1.5, [1, -3, 0]),
-    "a number % infinities": (lambda x: 1.5 % (x * np.inf), [1.5, -np.inf, 1.5]),
     "the larger of x and a number": (lambda x: ta.maximum(x, 0.5), [2, 0.5, 1]),
     "the smaller of x and a number": (lambda x: ta.minimum(x, 0.5), [0.5, -4, 0.5]),
     "x where a list is true": (lambda x: ta.where([True, False, True], x, 9.0), [2, 9, 1]),
