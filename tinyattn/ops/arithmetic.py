@@ -198,8 +198,6 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     if not is_array(condition):
         refuse_foreign("where", [condition])
         condition = as_array(condition, None, device_of(x if is_array(x) else y))
-    if condition.dtype != np.bool_:
-        condition = condition != 0
     kernel = cpu_kernel("elementwise.where") if is_large(condition) and not FORMULAS_ONLY else None
     out = NotImplemented if kernel is None else kernel(condition, x, y)
     out = namespace(condition).where(condition, x, y) if out is NotImplemented else out

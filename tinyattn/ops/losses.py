@@ -53,7 +53,6 @@ def cross_entropy(
     tensor([0.6931, 0.    ])
     """
     logits = float_tensor(logits, "logits")
-    checks.check_reduction(reduction)
     smoothing = checks.checked_probability(label_smoothing, "label_smoothing")
     target, axis = checked_target("cross_entropy", logits, target, ignore_index)
     logits, dtype, given = at_least_float32(logits), logits.dtype, logits
@@ -191,7 +190,6 @@ def nll_loss(
     tensor(2.5)
     """
     log_probs = float_tensor(log_probs, "log_probs")
-    checks.check_reduction(reduction)
     target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
     check_class_weight(log_probs, weight)
     return weighted_nll(log_probs, target, weight, ignore_index, reduction).to(log_probs.dtype)
