@@ -11,7 +11,7 @@ from common import assert_close, assert_same, rng_of, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.errors import DeviceError
+from tinyattn.errors import DeviceError, MaskError
 
 ROWS = signed(rng_of(0), 5, 3).astype(np.float32)
 
@@ -115,6 +115,13 @@ def test_counts_of_repetitions_may_be_on_the_device(kind: str, cuda: Any) -> Non
     assert out.device == "cuda"
     assert_same(out.detach().numpy(), expected)
     assert_same(ta.tensor(ROWS).repeat_interleave(counts, 0).numpy(), expected)
+
+
+def test_lengths_of_the_device_are_not_waited_for(cuda: Any) -> None:
+    """So the error of one that is too large comes when the result is read."""
+    weights = F.masked_softmax(moved(ROWS[None]), valid_lens=moved([4]))
+    with pytest.raises(MaskError, match="between 0 and the number of keys, 3, got 4"):
+        weights.numpy()
 
 
 def test_a_diagonal_of_the_device_is_a_view(cuda: Any) -> None:

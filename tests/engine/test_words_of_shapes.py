@@ -277,6 +277,16 @@ def test_a_function_names_itself_if_it_is_given_no_tensor(given: Any, came: str)
         )
 
 
+def test_a_function_made_of_ops_knows_the_other_names_of_its_arguments() -> None:
+    assert ta.Tensor.flatten.spec.other_names == {"input": "x"}
+    assert ta.Tensor.squeeze.spec.other_names == {"input": "x", "axis": "dim"}
+    assert ta.Tensor.logsumexp.spec.other_names == {
+        "input": "x",
+        "axis": "dim",
+        "keepdims": "keepdim",
+    }
+
+
 @pytest.mark.parametrize("name", ["cat", "stack", "hstack", "vstack"])
 def test_tensors_of_two_devices_are_not_joined(cuda: Any, name: str) -> None:
     with pytest.raises(DeviceError) as caught:
