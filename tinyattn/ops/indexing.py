@@ -248,7 +248,7 @@ def row_of(x: Any) -> Any:
 
 @with_kernels(cpu="lines.taken_along")
 def taken_along(x: Array, index: Array, dim: int) -> Array:
-    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
+    return x.reshape(-1).take(flat_index(index, x.shape, dim))
 
 
 @with_kernels(cpu="lines.added_along")

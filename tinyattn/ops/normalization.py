@@ -165,8 +165,7 @@ def normalized_sizes(
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
     require_float(x.dtype, "x")
-    if not isinstance(sizes, tuple):
-        sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
+    sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{function} takes inputs that end with {sizes}, got shape {x.shape}")
     check_one_dtype_and_device(function, x=x, **learned)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.backend import Array, in_c_order, is_tensor
 from ..base.checks import check_one_dtype_and_device, require_float
-from ..engine.autograd import AnyTensor, wrap
+from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
@@ -39,11 +39,6 @@ def as_row(x: Any) -> Any:
 def as_column(x: Any) -> Any:
     """Each vector as a matrix of one column: (..., K) -> (..., K, 1)."""
     return x.reshape(*x.shape, 1)
-
-
-def product(x: Any, y: Any) -> Any:
-    """The matrix product of two arrays, or of two Tensors."""
-    return matmul(x, y) if is_tensor(x) else matrix_product(x, y)
 
 
 @op(promote=True)
@@ -87,7 +82,7 @@ def dx(grad, y):
         grad, y = as_column(grad), as_column(y)
     if grad.ndim < y.ndim:  # x was a vector
         grad = as_row(grad)
-    return product(in_c_order(grad), swap(in_c_order(y)))
+    return matrix_product(in_c_order(grad), swap(in_c_order(y)))
 
 
 @matmul.vjp("y")
@@ -98,9 +93,9 @@ def dy(grad, x, shapes):
         grad, x = as_row(grad), as_row(x)
     grad, x = in_c_order(grad), in_c_order(x)
     if len(shapes[1]) > 2:
-        return product(swap(x), grad)
+        return matrix_product(swap(x), grad)
     # All matrices of x used one y: one product sums over them too.
-    gradient = product(swap(rows(x)), rows(grad))
+    gradient = matrix_product(swap(rows(x)), rows(grad))
     return gradient.reshape(shapes[1]) if len(shapes[1]) == 1 else gradient
 
 
@@ -144,13 +139,13 @@ def check_arrays(x: Array, weight: Array, bias: Array | None) -> None:
 
 @linear.vjp("x")
 def dx(grad, weight):
-    gradient = product(rows(in_c_order(grad)), in_c_order(weight))
+    gradient = matrix_product(rows(in_c_order(grad)), in_c_order(weight))
     return gradient.reshape(*grad.shape[:-1], weight.shape[1])
 
 
 @linear.vjp("weight")
 def dweight(grad, x):
-    return product(swap(rows(in_c_order(grad))), rows(in_c_order(x)))
+    return matrix_product(swap(rows(in_c_order(grad))), rows(in_c_order(x)))
 
 
 @linear.vjp("bias")
@@ -171,7 +166,7 @@ def int8_linear(x: AnyTensor, numbers: Any, scale: Any) -> AnyTensor:
 def dx(grad, numbers, scale):
     numbers, scale = (x._data if is_tensor(x) else x for x in (numbers, scale))
     weight = (numbers * scale[:, None]).astype(grad.dtype, copy=False)
-    gradient = product(rows(in_c_order(grad)), wrap(weight) if is_tensor(grad) else weight)
+    gradient = matrix_product(rows(in_c_order(grad)), weight)
     return gradient.reshape(*grad.shape[:-1], weight.shape[1])
 
 

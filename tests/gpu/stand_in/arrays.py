@@ -292,7 +292,7 @@ class ndarray:
         return self.view_of(out) if view else ndarray(out)
 
     @task
-    def take(self, indices: Any, axis: int) -> ndarray:
+    def take(self, indices: Any, axis: int | None = None) -> ndarray:
         # CuPy reads on at the other end where an index is out of range.
         return ndarray(self.array.take(host(indices), axis=axis, mode="wrap"))
 

@@ -12,10 +12,11 @@ from ...base.backend import in_c_order, namespace
 from ...base.checks import check_choice, check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
+from ...kernels.matmul import matrix_product
 from ...nn import Module, Parameter, init
 from ...nn.module import with_options
 from ...ops.arguments import float_tensor
-from ...ops.products import product, rows, swap
+from ...ops.products import rows, swap
 from ...ops.shapes import cat, stack
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
@@ -264,14 +265,14 @@ def dx_and_more(grad, x, weight, bias, first, out, kind, saved):
             h, gates = saved[t]
         dnew = grad[t] if dstate is None else grad[t] + dstate
         dx, dh, (*parts,) = backward(dnew, h, old, *gates)
-        through_h = product(dh, weight)
+        through_h = matrix_product(dh, weight)
         dstate = stacked([sum(parts[:1], through_h), *parts[1:]])
         dxs.append(dx)
         dhs.append(dh)
     dx = stacked(dxs[::-1])
     dh = rows(dx if dxs[0] is dhs[0] else stacked(dhs[::-1]))
     h = rows(ops.concatenate(first[:1], out[:-1, 0], dim=0))
-    return dx, product(swap(dh), h), dh.sum(0), dstate
+    return dx, matrix_product(swap(dh), h), dh.sum(0), dstate
 
 
 class GRU(Recurrent):
