@@ -301,10 +301,7 @@ def rows_to_heads(x: Any, samples: Samples) -> Any:
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    x = x.swapaxes(1, 2)
-    if samples.have_one_length:
-        return x.reshape(samples.rows, *x.shape[-2:])
-    return as_packed(x, samples, pack)
+    return as_packed(x.swapaxes(1, 2), samples, pack)
 
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
