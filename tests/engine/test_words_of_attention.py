@@ -22,7 +22,7 @@ def ones(*shape: int, dtype: Any = np.float32) -> ta.Tensor:
 def attend(
     query: Any = None, key: Any = None, value: Any = None, **options: Any
 ) -> Callable[[], Any]:
-    """A call with two samples, three queries and four keys, all but what is given as it should be."""
+    """A call with two samples, three queries and four keys, right but for what is given."""
     query = ones(2, 3, 4) if query is None else query
     key, value = (ones(2, 4, 4) if x is None else x for x in (key, value))
     return lambda: F.scaled_dot_product_attention(query, key, value, **options)
@@ -238,8 +238,8 @@ LENGTHS = [
 MASKS = [
     (
         softmax_of(2, 3, 4, mask=np.ones((2, 5), bool)),
-        r"a mask of 2 dimensions is \(B\|1, K\|1\), with B=2, H=1, Q=3, K=4; got shape \(2, 5\); two"
-        r" dimensions mean samples by keys, three mean queries by keys as well$",
+        r"a mask of 2 dimensions is \(B\|1, K\|1\), with B=2, H=1, Q=3, K=4; got shape \(2, 5\); "
+        r"two dimensions mean samples by keys, three mean queries by keys as well$",
     ),
     (
         softmax_of(2, 3, 4, mask=np.ones((3, 4), bool)),
