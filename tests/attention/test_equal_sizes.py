@@ -181,7 +181,8 @@ def test_a_causal_query_sees_all_keys_up_to_its_own(past: int) -> None:
 # The ops beneath, which other modules and derivatives call
 
 
-def test_without_a_visibility_all_pairs_count() -> None:
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_without_a_visibility_all_pairs_count(create_graph: bool) -> None:
     rng = rng_of(3)
     x, v = signed(rng, 2, 1, 3, 4), signed(rng, 2, 1, 4, 5)
     scores, values = leaf(x), leaf(v)
@@ -191,11 +192,29 @@ def test_without_a_visibility_all_pairs_count() -> None:
     out = weighted_sum(weights, values, None)
     assert_close(out.numpy(), expected @ v)
     grad = signed(rng, 2, 1, 3, 5)
-    pull(out, grad)
+    found = ta.grad(out, [scores, values], ta.tensor(grad), create_graph=create_graph)
     dweights = grad @ v.swapaxes(-1, -2)
     dscores = expected * (dweights - (expected * dweights).sum(-1, keepdims=True))
-    assert_close(scores.grad.numpy(), dscores, 1e-11)
-    assert_close(values.grad.numpy(), expected.swapaxes(-1, -2) @ grad, 1e-11)
+    assert_close(found[0].detach().numpy(), dscores, 1e-11)
+    assert_close(found[1].detach().numpy(), expected.swapaxes(-1, -2) @ grad, 1e-11)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("groups", [2, 1])
+def test_gradients_of_float16_are_computed_in_float32(groups: int, create_graph: bool) -> None:
+    """And rounded once, also where they are part of a graph."""
+    rng = rng_of(6)
+    arrays = [4 * signed(rng, 2, heads, 5, 8).astype(np.float16) for heads in (2, groups, groups)]
+    grad = signed(rng, 2, 2, 5, 8).astype(np.float16)
+    results = []
+    for dtype in (np.float16, np.float64):
+        leaves = [leaf(x.astype(dtype)) for x in arrays]
+        out = F.scaled_dot_product_attention(*leaves, enable_gqa=True)
+        grads = ta.grad(out, leaves, ta.tensor(grad.astype(dtype)), create_graph=create_graph)
+        assert {x.dtype for x in grads} == {np.dtype(dtype)}
+        results.append([x.detach().numpy().astype(np.float64) for x in (out, *grads)])
+    for found, right in zip(*results, strict=True):
+        assert_close(found, right, 2**-11)
 
 
 @pytest.mark.parametrize("value", [3.0, np.nan, np.inf])
