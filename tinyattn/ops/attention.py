@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, device_of, is_array, is_finite, is_tensor, namespace, quiet
+from ..base.backend import Array, device_of, is_finite, is_tensor, namespace, quiet
 from ..base.checks import are_groups, check_heads
 from ..base.random import NO_DROP, Drop
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
@@ -82,7 +82,7 @@ def attention_of_rows(
     see `attention_weights`. A kernel never has the weights, and gives its backward other numbers
     in their place.
     """
-    if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
+    if q.dtype == np.float16:  # because rounded scores would lose digits
         q, k, v, bias = (in_dtype(x, np.float32) for x in (q, k, v, bias))
         out, weights = attention_of_rows(q, k, v, options, bias)
         return out.astype(np.float16), weights
@@ -132,7 +132,7 @@ def attention_of_rows_backward(
     dscores = weights * (dweights - sum(weights * dweights)) = dbias,
     dproducts = dscores * scale,  dq = dproducts k,  dk = dproducts^T q.
     """
-    if q.dtype == np.float16 and is_array(q):
+    if q.dtype == np.float16:
         grad, q, k, v, bias = (in_dtype(x, np.float32) for x in (grad, q, k, v, bias))
         # The forward may have left the numbers of a kernel, which only its backward can read.
         return attention_of_rows_backward(grad, q, k, v, options, bias, weights)
@@ -301,10 +301,7 @@ def rows_to_heads(x: Any, samples: Samples) -> Any:
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    x = x.swapaxes(1, 2)
-    if samples.have_one_length:
-        return x.reshape(samples.rows, *x.shape[-2:])
-    return as_packed(x, samples, pack)
+    return as_packed(x.swapaxes(1, 2), samples, pack)
 
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:

@@ -164,7 +164,7 @@ def broadcast_heads(inputs: list[Any], enable_gqa: bool) -> tuple[tuple[int, ...
         *batch, heads = np.broadcast_shapes(*(leads[:1] if in_groups else leads))
         *batch, _ = np.broadcast_shapes(*((*lead[:-1], 1) for lead in leads))
     except ValueError:
-        of_heads = have_heads and of_query != groups == of_value
+        of_heads = of_query != groups == of_value
         hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
         raise ShapeError(
             "query, key and value must have the same samples (and heads), or 1 in their place, got "
