@@ -85,6 +85,19 @@ def test_each_file_has_its_name_above_its_report(tmp_path: Path, capsys: Any) ->
     assert capsys.readouterr().out.startswith(f"{paths[2]}\n  cannot be read: ")
 
 
+def test_the_files_of_a_folder_come_in_order(tmp_path: Path, capsys: Any) -> None:
+    names = [f"{name}.py" for name in "qwertyuiopasdfgh"]
+    for name in names:
+        (tmp_path / name).write_text("import torch\n")
+    (tmp_path / "text.md").write_text("import (")
+    assert scan.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.endswith(".py")] == [
+        str(tmp_path / name) for name in sorted(names)
+    ]
+    assert said[-1] == "16 files: nothing is left out of 16"
+
+
 def test_only_write_changes_a_file(tmp_path: Path, capsys: Any) -> None:
     path, other = tmp_path / "some.py", tmp_path / "other.py"
     path.write_bytes(b"import torch\r\nx = torch.ones(2)\r\n")
