@@ -4,6 +4,7 @@ and what the further functions say of arguments that do not fit."""
 from __future__ import annotations
 
 import inspect
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import tinyattn.torch_names as ours
 from tinyattn.base import random
 from tinyattn.errors import DeviceError, DtypeError, ShapeError
 from tinyattn.torch_names import functions, marks
-from tinyattn.torch_names.devices import adapted, device
+from tinyattn.torch_names.devices import adapted, adapted_to, device
 from tinyattn.torch_names.methods import GIVEN, give_methods, take_methods
 
 # Devices
@@ -45,7 +46,11 @@ def test_a_maker_gets_its_device_and_its_sizes_in_the_form_of_tinyattn() -> None
     def of_one_size(size: Any, **options: Any) -> Any:
         return size, options
 
+    def of_a_late_size(low: Any = 0, size: Any = None) -> Any:
+        return low, size
+
     many, one = adapted(of_sizes), adapted(of_one_size)
+    assert adapted(of_a_late_size)(size=(2, 3)) == (0, (2, 3))
     assert many(2, 3) == ((2, 3), {})
     assert many(size=(2, 3)) == (((2, 3),), {})
     assert one(size=(2, 3)) == ((2, 3), {})
@@ -77,6 +82,26 @@ def test_to_copies_when_it_is_asked_to(torch: Any) -> None:
         assert str(double.dtype).rpartition(".")[2] == "float64"
 
 
+def test_only_a_copy_that_is_asked_for_is_made() -> None:
+    seen: list[Any] = []
+
+    class Kept:
+        def to(self, *targets: Any, **options: Any) -> Any:
+            seen.append((targets, options))
+            return self if targets == ("cpu",) else Kept()
+
+        def clone(self) -> str:
+            return "a copy"
+
+    to, x = adapted_to(Kept.to), Kept()
+    assert to(x, "cpu") is to(x, "cpu", non_blocking=True, memory_format="any") is x
+    assert to(x, "cpu", copy=True) == "a copy"
+    assert isinstance(to(x, "float64", copy=True), Kept)
+    to(x, 0, True, device="cuda:0", dtype=np.float64)
+    assert seen[-1] == (("cuda", True), {"device": "cuda", "dtype": np.float64})
+    assert isinstance(seen[-1][0][0], device)
+
+
 def test_taken_methods_leave_tinyattns_own() -> None:
     take_methods()
     before = {kind: dict(vars(kind)) for kind in GIVEN}
@@ -87,6 +112,8 @@ def test_taken_methods_leave_tinyattns_own() -> None:
         assert {name: vars(kind)[name] for name in given} == given
     take_methods()
     assert {kind: dict(vars(kind)) for kind in GIVEN} == before
+    for kind, names in own.items():
+        assert [name for name in names if vars(kind)[name] is GIVEN[kind][name]] == []
     assert not hasattr(ta.Tensor, "lerp")
     with pytest.raises(TypeError, match="copy"):
         ta.ones(2).to("cpu", copy=True)
@@ -304,11 +331,6 @@ ROWS = ta.tensor([0, 1])
          r"scatter takes a source of at least \(1, 2\), got \(1, 1\)"),
         (lambda: ours.scatter(X, 1, ROWS[None], 1.0, reduce="mul"), ValueError,
          'scatter takes reduce="add" or none, got .mul.'),
-        (lambda: ours.mm(X[None], X), ShapeError, r"2 dimensions is expected, got shape \(1, 3, 4"),
-        (lambda: ours.mm(X, X[0]), ShapeError, r"of 2 dimensions is expected, got shape \(4,\)"),
-        (lambda: ours.mv(X, X), ShapeError, r"of 1 dimensions is expected, got shape \(3, 4\)"),
-        (lambda: ours.mv(X[0], X[0]), ShapeError, r"of 2 dimensions is expected, got shape \(4,"),
-        (lambda: ours.trace(X[0]), ShapeError, r"of 2 dimensions is expected, got shape \(4,\)"),
         (lambda: ours.bernoulli(X * 2), ValueError, "bernoulli takes numbers from 0 to 1$"),
         (lambda: ours.bernoulli(X, -0.1), ValueError, "bernoulli takes numbers from 0 to 1$"),
         (lambda: ours.set_default_dtype(np.float64), DtypeError, "the default dtype is float32"),
@@ -316,8 +338,21 @@ ROWS = ta.tensor([0, 1])
     ],
 )  # fmt: skip
 def test_an_error_of_a_function_names_its_argument(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=f"^{message}"):
         call()
+
+
+def test_a_product_has_its_dimensions() -> None:
+    for name, args, dims, shape in [
+        ("mm", (X[None], X), 2, (1, 3, 4)),
+        ("mm", (X, X[0]), 2, (4,)),
+        ("mv", (X, X), 1, (3, 4)),
+        ("mv", (X[0], X[0]), 2, (4,)),
+        ("trace", (X[0],), 2, (4,)),
+    ]:
+        message = f"here a tensor of {dims} dimensions is expected, got shape {shape}"
+        with pytest.raises(ShapeError, match=f"^{re.escape(message)}$"):
+            getattr(ours, name)(*args)
 
 
 @pytest.mark.parametrize("base", [2, 10])
@@ -366,12 +401,13 @@ def test_a_diagonal_beside_the_middle(rng: Any, diagonal: int) -> None:
 @pytest.mark.parametrize("name", ["ceil", "floor", "round", "trunc"])
 def test_steps_of_numbers(torch: Any, name: str) -> None:
     for values in (np.array([-2.5, -0.4, 0.5, 1.5, 3.7]), np.array([-3, 0, 5])):
-        found = getattr(ours, name)(ta.tensor(values))
+        found = functions.stepwise(name)(ta.tensor(values))
+        assert found.equal(getattr(ours, name)(ta.tensor(values)))
         right = getattr(torch, name)(torch.tensor(values))
         assert found.dtype == right.numpy().dtype
         assert found.tolist() == right.tolist()
     integers = ta.tensor([1, 2])
-    getattr(ours, name)(integers)[0] = 9
+    functions.stepwise(name)(integers)[0] = 9
     assert integers.tolist() == [1, 2]
 
 
