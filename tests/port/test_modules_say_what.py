@@ -4,6 +4,7 @@ have the values of their formulas."""
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names import nn
 from tinyattn.torch_names.nn import functional as F
 from tinyattn.torch_names.nn.modules import module_of, takes
+from tinyattn.torch_names.nn.windows import for_dims
 
 IMAGE, TABLE = ta.ones(2, 3, 4, 4), ta.ones(2, 3)
 WEIGHT = ta.ones(2, 3, 1, 1)
@@ -130,6 +132,8 @@ def test_a_constructor_gets_all_its_arguments_and_the_defaults() -> None:
         {"self": wide, "width": 3, "depth": 5, "device": None, "dtype": ta.float64},
     ]
     assert (plain.weight.dtype, wide.weight.dtype) == (ta.float32, ta.float64)
+    with pytest.raises(DtypeError, match="tpu"):
+        Own(2, device="tpu")
     assert list(inspect.signature(Own).parameters) == ["width", "depth", "device", "dtype"]
 
 
@@ -337,6 +341,24 @@ def test_a_sample_alone_is_a_batch_of_one(name: str, dims: int) -> None:
     given = ta.tensor(values((3, 2, *[2] * dims), 1)) if name == "conv" else 2
     same(function(x, given), function(x[None], given)[0].numpy())
     assert function(x, given).ndim == dims + 1
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_a_function_of_samples_takes_one_alone(dims: int) -> None:
+    def doubled(x: Any, more: Any = 0) -> Any:
+        assert x.ndim == dims + 2
+        return 2 * x + more
+
+    function = for_dims(dims, doubled)
+    assert function.__name__ == function.__qualname__ == f"doubled{dims}d"
+    batch = ta.tensor(values((3, 2, *[4] * dims)))
+    same(function(batch, more=1), 2 * batch.numpy() + 1)
+    same(function(batch[0], 1), 2 * batch.numpy()[0] + 1)
+    shape = ("(B, C, L) or (C, L)", "(B, C, H, W) or (C, H, W)")[dims - 1]
+    for wrong in (batch[None], batch[0, 0]):
+        message = f"doubled{dims}d takes an input {shape}, got {wrong.shape}"
+        with pytest.raises(ShapeError, match=f"^{re.escape(message)}$"):
+            function(wrong)
 
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM", "RNN"])
