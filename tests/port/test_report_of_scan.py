@@ -1,0 +1,230 @@
+"""What `tinyattn.torch_names.scan` prints of a program, word for word, and the lines it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinyattn.torch_names import scan
+from tinyattn.torch_names.scan import Scan, report, rewritten
+
+PROGRAM = """\
+import os, torch; from torch.nn import (
+    Linear,
+)
+import torch.fft, einops.layers.torch
+import torch.nn.ReLU
+import torchvision
+for self.p in model.parameters():
+    p.quux().append(1)
+    p.frob()
+x = torch.zeros(size=(2, 3), generator=g)
+torch.abs(*a, *b, *c), torch.matmul(*a, input=x)
+F = torch.nn.functional
+F.max_pool2d(x, *a, 1, 0, 1, True)
+F.max_pool2d(x, 2, 1, 0, 1, True)
+torch.relu(x, size=2)
+x.view(2, other=3)
+x.numpy()
+x.numpy(), x.numpy()
+x.masked_fill(y, 2)
+torch.svd(x)
+torch.svd(y)
+torch.add(x, y, out=z, need_weights=True)
+"""
+REPORT = """\
+  imports to change:
+    lines 1-3: import os; import tinyattn.torch_names as torch; \
+from tinyattn.torch_names.nn import Linear
+  works: 12 names
+  differs: 1 names
+    x.numpy (line 17, 18): Differs from PyTorch, where the memory is shared.
+  left out: 9 names
+    einops.layers.torch (line 4): write from einops.layers.torch import
+    torch.add() (line 22): got an unexpected keyword argument 'out': \
+write y = f(x), or y[...] = f(x)
+    torch.fft (line 4): write np.fft or np.linalg with x.numpy(), which records no gradient
+    torch.nn.ReLU (line 5): it is no module here
+    torch.nn.functional.max_pool2d() (line 14): ceil_mode is False here: no other value is taken
+    torch.relu() (line 15): got an unexpected keyword argument 'size'
+    torch.svd (line 20, 21): numpy.linalg.svd has it, of x.numpy(), and records no gradient
+    torchvision (line 6): a package that needs PyTorch
+    x.view() (line 16): got an unexpected keyword argument 'other'
+  also under "What differs" in docs/from_pytorch.md: x.masked_fill
+  not judged: the methods frob, quux
+"""
+
+
+def test_the_report_of_a_program() -> None:
+    assert "".join(f"{line}\n" for line in report(Scan(PROGRAM))) == REPORT
+
+
+def test_a_program_without_pytorch_has_a_short_report() -> None:
+    lines = ["  works: 0 names", "  differs: 0 names", "  left out: 0 names"]
+    assert list(report(Scan("import os\nx = 3\n"))) == lines
+
+
+def test_each_file_has_its_name_above_its_report(tmp_path: Path, capsys: Any) -> None:
+    names = ("b.py", "a.py", "c.py")
+    paths = [tmp_path / name for name in names]
+    paths[0].write_text(PROGRAM)
+    paths[1].write_text("import torch\ntorch.svd(x)\ntorch.fft.fft(x)\n")
+    paths[2].write_text("import (\n")
+    assert scan.main([str(path) for path in paths[:2]]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"{paths[0]}\n{REPORT}{paths[1]}\n  imports to change:\n    line 1: ")
+    first, *counts = said.partition("2 files: ")[2].splitlines()
+    assert first == "nothing is left out of 0"
+    names = {name for name, _ in Scan(PROGRAM).groups["left out"]} | {"torch.fft"}
+    assert {line.split(" is left out of ")[0].strip() for line in counts} == names
+    assert sorted(counts[:2]) == [f"  torch.{name} is left out of 2" for name in ("fft", "svd")]
+    assert all(line.endswith(" is left out of 1") for line in counts[2:])
+    assert scan.main([str(paths[2])]) == 2
+    assert capsys.readouterr().out.startswith(f"{paths[2]}\n  cannot be read: ")
+
+
+def test_the_files_of_a_folder_come_in_order(tmp_path: Path, capsys: Any) -> None:
+    names = [f"{name}.py" for name in "qwertyuiopasdfgh"]
+    for name in names:
+        (tmp_path / name).write_text("import torch\n")
+    (tmp_path / "text.md").write_text("import (")
+    assert scan.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.endswith(".py")] == [
+        str(tmp_path / name) for name in sorted(names)
+    ]
+    assert said[-1] == "16 files: nothing is left out of 16"
+
+
+def test_only_write_changes_a_file(tmp_path: Path, capsys: Any) -> None:
+    path, other = tmp_path / "some.py", tmp_path / "other.py"
+    path.write_bytes(b"import torch\r\nx = torch.ones(2)\r\n")
+    other.write_bytes(b"import os\r\n")
+    assert scan.main([str(path), str(other)]) == 0
+    assert path.read_bytes() == b"import torch\r\nx = torch.ones(2)\r\n"
+    assert scan.main([str(path), str(other)], write=True) == 0
+    assert path.read_bytes() == (b"import tinyattn.torch_names as torch\r\nx = torch.ones(2)\r\n")
+    assert other.read_bytes() == b"import os\r\n"
+    assert "  imports to change:\n    line 1: import tinyattn.torch_names as torch\n" in (
+        capsys.readouterr().out
+    )
+
+
+def test_what_cannot_be_read_says_why(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook, broken, missing = (tmp_path / name for name in ("a.ipynb", "b.py", "none.py"))
+    notebook.write_text("{}")
+    broken.write_text("import (\n")
+    for path, text in [
+        (notebook, "it is a notebook: `jupyter nbconvert --to script` makes a .py"),
+        (broken, "line 1"),
+        (missing, "No such file"),
+    ]:
+        assert scan.main([str(path)]) == 2
+        said = capsys.readouterr().out
+        assert said.startswith(f"{path}\n  cannot be read: ")
+        assert text in said
+
+    def too_deep(text: str) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(scan, "Scan", too_deep)
+    broken.write_text("x = 1\n")
+    assert scan.main([str(broken)]) == 2
+    assert capsys.readouterr().out == f"{broken}\n  cannot be read: it is nested too deeply\n"
+
+
+def test_several_imports_of_one_line_become_one_line() -> None:
+    text = "import os, torch; from torch.nn import (\n    Linear,\n)\nx = 1\n"
+    assert rewritten(text) == (
+        "import os; import tinyattn.torch_names as torch; "
+        "from tinyattn.torch_names.nn import Linear\n\n\nx = 1\n"
+    )
+    text = "from torch.nn import (\n    Linear,\n); import torch\nx = 1\n"
+    assert rewritten(text).endswith("\nx = 1\n")
+    assert rewritten(text).count("\n") == text.count("\n")
+
+
+def groups_of(program: str, group: str) -> dict[str, str]:
+    return dict([*Scan(f"import torch\nF = torch.nn.functional\n{program}").groups.get(group, {})])
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "text"),
+    [
+        ("F.relu(x, size=2)", "torch.nn.functional.relu()", "unexpected keyword argument 'size'"),
+        ("F.relu(x, y, z, a)", "torch.nn.functional.relu()", "too many positional arguments"),
+        ("torch.zeros(2, quux=3)", "torch.zeros()", "unexpected keyword argument 'quux'"),
+        ("torch.nn.Linear()", "torch.nn.Linear()", "missing a required argument: 'in_features'"),
+        ("torch.nn.LSTM(2, 3, proj_size=4)", "torch.nn.LSTM()", "argument 'proj_size'"),
+        ("torch.optim.SGD(p, 0.1, maximize=True)", "torch.optim.SGD()",
+         "maximize is False here: minimize -loss"),
+        ("torch.nn.Conv2d(1, 2, 3, padding_mode='circular')", "torch.nn.Conv2d()",
+         "padding_mode is 'zeros' here: no other value is taken"),
+        ("x.sum(quux=1)", "x.sum()", "unexpected keyword argument 'quux'"),
+        ("x.svd()", "x.svd", "numpy.linalg.svd"),
+        ("x.frobnicate_()", "x.frobnicate_", ""),
+    ],
+)  # fmt: skip
+def test_a_call_that_is_refused_says_why(line: str, name: str, text: str) -> None:
+    assert text in groups_of(line, "left out")[name]
+
+
+@pytest.mark.parametrize("line", [
+    "torch.randperm(4, generator=g)", "x.to('cpu', non_blocking=True, copy=True)",
+    "torch.ones(size=(2,))", "x.view(size=(2,))", "x.permute(dims=(0, 1))", "torch.zeros(*sizes)",
+    "torch.matmul(*pair, input=x)", "torch.matmul(*a, *b, *c)", "torch.nn.Linear(*a, *b, *c, *d)",
+    "F.max_pool2d(x, *a, 1, 0, 1, True)", "torch.nn.Linear(**options)",
+    "torch.optim.SGD(p, 0.1, maximize=False)", "torch.nn.Conv2d(1, 2, 3, padding_mode='zeros')",
+    "F.max_pool2d(x, 2, ceil_mode=False)", "F.max_pool2d(x, 2, ceil_mode=mode)",
+    "x.append(1, 2, 3)", "x.update(quux=3)", "x._own(2)",
+    "for self.p in model.parameters(): pass", "for a, self.b in model.named_parameters(): pass",
+])  # fmt: skip
+def test_a_call_that_may_fit_is_left_alone(line: str) -> None:
+    assert groups_of(line, "left out") == {}
+    assert groups_of(line, "not known") == {}
+
+
+def test_methods_of_python_are_not_listed_as_unknown() -> None:
+    assert groups_of("x.append(1)\nx.quux()\ny.keys()\nx.frob()", "not known").keys() == {
+        "quux", "frob",
+    }  # fmt: skip
+
+
+def test_a_parameter_takes_no_attribute_of_a_program() -> None:
+    for line in (
+        "for p in model.parameters():\n    p.mine = 3",
+        "for name, p in model.named_parameters():\n    p.mine = 3",
+        "layer.weight.mine = 3",
+    ):
+        name = "x.mine"
+        assert "takes no attributes of a program" in groups_of(line, "left out")[name]
+    assert groups_of("for p in rows():\n    p.mine = 3", "left out") == {}
+    assert "x.require_grad" in groups_of("q.require_grad = False", "left out")
+
+
+@pytest.mark.parametrize(
+    ("statement", "name", "text"),
+    [
+        ("import torch.nn.ReLU", "torch.nn.ReLU", "it is no module here"),
+        ("import einops.layers.torch", "einops.layers.torch",
+         "write from einops.layers.torch import"),
+        ("from torch.nn import Frob", "torch.nn.Frob", ""),
+        ("import timm", "timm", "a package that needs PyTorch"),
+        ("from torchvision import models", "torchvision", "a package that needs PyTorch"),
+    ],
+)  # fmt: skip
+def test_an_import_that_is_left_out_says_why(statement: str, name: str, text: str) -> None:
+    found = Scan(statement)
+    assert text in dict([*found.groups["left out"]])[name]
+    assert [line for lines in found.groups["left out"].values() for line in lines] == [1]
+
+
+def test_a_relative_import_is_the_programs_own() -> None:
+    for statement in ("from .torch import nn", "from . import torch", "from ..timm import x"):
+        found = Scan(f"{statement}\ntorch.frob()\nnn.frob()")
+        assert found.groups.get("left out", {}) == {}
+        assert found.changes == []
