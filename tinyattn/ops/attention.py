@@ -301,7 +301,10 @@ def rows_to_heads(x: Any, samples: Samples) -> Any:
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    return as_packed(x.swapaxes(1, 2), samples, pack)
+    x = x.swapaxes(1, 2)
+    if samples.have_one_length:
+        return x.reshape(samples.rows, *x.shape[-2:])
+    return as_packed(x, samples, pack)
 
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.backend import Array, namespace, to_device
 from ..base.checks import check_size, describe
+from ..engine.autograd import TensorBase
 from ..errors import DtypeError, MaskError, ShapeError
 from ..kernels.range_checks import require_range
 from ..kernels.visibility import Visibility, of_padded, samples_of
@@ -78,7 +79,7 @@ def booleans_of(mask: ArrayLike) -> Array:
             "a mask is one array, got a list of arrays: join masks with a & b, and stack those of "
             "several samples with ta.stack"
         )
-    array = array_like(mask, "mask")
+    array = mask._data if isinstance(mask, TensorBase) else array_like(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
             f"a mask holds booleans (True = may attend), got {array.dtype}: write mask != 0 for "
