@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from common import assert_close, assert_equal
 from gguf_writer import CHAT_TEMPLATE, gguf_bytes, llama_settings, write_llama
-from test_causal import CONFIGS, LLAMA, ids_of, kinds, needs_tokenizers, random_model
+from test_causal import CONFIGS, LLAMA, ids_of, kinds, needs_jinja, needs_tokenizers, random_model
 
 import tinyattn as ta
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
@@ -22,9 +22,6 @@ from tinyattn.models import CausalLM, causal_files, gguf
 from tinyattn.models.causal_files import turns_in, window_in
 from tinyattn.models.chat import chat_prompt
 
-needs_jinja = pytest.mark.skipif(
-    importlib.util.find_spec("jinja2") is None, reason="jinja2 is not installed"
-)
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
