@@ -6,7 +6,7 @@ import json
 
 import pytest
 from gguf_writer import write_llama
-from test_causal import LLAMA, kinds, needs_jinja, needs_tokenizers, random_model
+from test_causal import CONFIGS, LLAMA, kinds, needs_jinja, needs_tokenizers, random_model
 
 import tinyattn as ta
 from tinyattn.errors import ShapeError
@@ -124,9 +124,22 @@ def test_a_chat_that_fills_the_room_exactly_leaves_nothing_out(tmp_path):
     assert chat.dropped == 0
     assert [m["role"] for m in chat.messages] == ["system", "user", "assistant"]
     assert chat.messages[0] == rules
-    with pytest.raises(
-        ShapeError, match=r"^the last message has 61 ids .* has 64 positions"
-    ):
+    with pytest.raises(ShapeError, match=r"^the last message has 61 ids .* has 64 positions"):
         chat.ask("y" * 59)
     dropped, ids = chat.newest([rules, rules, {"role": "user", "content": "y" * 58}])
     assert (dropped, len(ids)) == (1, 60)  # the first of them stays
+
+
+@kinds
+def test_a_new_model_begins_with_the_deviation_of_its_config(kind):
+    ta.manual_seed(3)
+    biases = {} if kind == "gpt2" else {"attention_bias": True, "mlp_bias": True}
+    model = CausalLM(CONFIGS[kind] | {"initializer_range": 0.5} | biases)
+    for name, x in model.named_parameters():
+        if name.endswith("bias"):
+            assert not x.numpy().any(), name
+        elif x.ndim == 2:
+            is_less = kind == "gpt2" and name.endswith(("W_o.weight", "w_2.weight"))
+            assert 0.8 < x.std().item() / (0.25 if is_less else 0.5) < 1.2, name
+        else:
+            assert (x.numpy() == 1).all(), name
