@@ -1,0 +1,252 @@
+"""Encoders part by part: their usual settings, what is padding, and heads against NumPy."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal, rng_of
+from test_families import encoder_config
+from test_models import CONFIG, published_state, write_folder
+
+import tinyattn as ta
+from tinyattn import nn
+from tinyattn.errors import CheckpointError, ShapeError
+from tinyattn.models import BertEncoder, MaskedLM, SequenceClassifier
+from tinyattn.models.adapters import Published
+from tinyattn.models.heads import EncoderWithHead
+from tinyattn.models.published import ENCODERS
+
+kinds = pytest.mark.parametrize("kind", ENCODERS)
+IDS = np.array([[2, 7, 19, 3], [2, 29, 5, 3]])
+SILENT = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout",
+          "attention_dropout", "model_type", "pad_token_id")  # fmt: skip
+
+
+def random_model(make, config):
+    model, rng = make(config), rng_of(0)
+    for parameter in model.parameters():
+        around = 1 if parameter.ndim == 1 else 0
+        parameter.data = ta.tensor(around + rng.normal(size=parameter.shape) / 4)
+    return model.double().eval()
+
+
+def gelu(x):
+    return np.vectorize(lambda z: z * math.erfc(-z / math.sqrt(2)) / 2)(x)
+
+
+def layer_norm(x, norm, eps):
+    centred = x - x.mean(-1, keepdims=True)
+    scale = np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    return centred / scale * norm.weight.numpy() + norm.bias.numpy()
+
+
+@kinds
+def test_a_config_that_says_nothing_has_the_usual_numbers(kind):
+    config = {k: x for k, x in encoder_config(kind).items() if k not in SILENT or k == "model_type"}
+    for make in (BertEncoder, MaskedLM, SequenceClassifier):
+        model = make(config)
+        norms = [x for x in model.modules() if isinstance(x, nn.LayerNorm)]
+        assert {x.eps for x in norms} == {1e-12}
+        encoder = model if make is BertEncoder else model.encoder
+        assert encoder.dropout.p == 0.1
+        for layer in encoder.encoder.layers:
+            assert layer.self_attn.dropout.p == 0.1
+            assert layer.feed_forward.dropout.p == 0.0
+            assert [x.dropout.p for x in layer.sublayer] == [0.1, 0.1]
+        assert encoder.config["pad_token_id"] == (1 if "roberta" in kind else 0)
+    assert SequenceClassifier(config).dropout.p == 0.1
+    assert BertEncoder({k: x for k, x in CONFIG.items() if k not in SILENT}).config[
+        "model_type"
+    ] == ("bert")
+
+
+def test_rates_of_a_config_are_those_of_the_layers():
+    rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
+    for more, of_head in (
+        ({}, 0.25),
+        ({"classifier_dropout": 0.75}, 0.75),
+        ({"classifier_dropout": None}, 0.25),
+        ({"classifier_dropout": 0.0}, 0.0),
+        ({"seq_classif_dropout": 0.125}, 0.125),
+    ):
+        model = SequenceClassifier(CONFIG | rates | more)
+        assert model.dropout.p == of_head
+        assert model.encoder.dropout.p == 0.25
+        for layer in model.encoder.encoder.layers:
+            assert layer.self_attn.dropout.p == 0.5
+            assert [x.dropout.p for x in layer.sublayer] == [0.25, 0.25]
+
+
+def test_nothing_is_dropped_in_training_where_the_rates_are_zero():
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for make in (BertEncoder, MaskedLM, SequenceClassifier):
+        model = random_model(make, CONFIG | rates)
+        expected = model(IDS).numpy()
+        assert_equal(model.train()(IDS).numpy(), expected)
+
+
+def test_shapes_that_do_not_fit_are_said():
+    model = BertEncoder(CONFIG)
+    for ids, shape in (([2, 3], r"\(2,\)"), ([[[2, 3, 4]]], r"\(1, 1, 3\)")):
+        with pytest.raises(ShapeError, match=rf"token ids \(B, N\), got shape {shape}$"):
+            model(ids)
+    said = r"^token_types have the shape of ids, \(2, 4\), got \(2, 3\)$"
+    with pytest.raises(ShapeError, match=said):
+        model(IDS, token_types=np.zeros((2, 3), int))
+    with pytest.raises(ValueError, match="DistilBERT has no token_types"):
+        BertEncoder(encoder_config("distilbert"))(IDS, token_types=np.zeros((2, 4), int))
+
+
+@pytest.mark.parametrize(
+    ("ids", "lengths"),
+    [
+        ([[2, 3, 0], [2, 3, 4]], [2, 3]),
+        ([[2, 0, 0], [2, 3, 0]], [1, 2]),
+        ([[2, 0, 3], [2, 3, 0]], [3, 2]),
+        ([[2, 3, 4], [2, 3, 5]], None),
+        ([[2, 0, 4]], None),
+        ([[0, 0, 0], [2, 3, 4]], [0, 3]),
+        ([[2], [0]], [1, 0]),
+        (np.zeros((2, 0), int), None),
+        ([2, 0], None),
+    ],
+)
+def test_padding_is_what_stands_at_the_end_of_a_row(ids, lengths):
+    found = BertEncoder(CONFIG).lengths(ids)
+    assert lengths == (None if found is None else found.tolist())
+    assert BertEncoder(CONFIG | {"pad_token_id": None}).lengths(ids) is None
+
+
+def test_a_row_that_begins_with_padding_is_named():
+    with pytest.raises(ValueError, match=r"^row 1 of ids begins with pad_token_id 0: BERT counts"):
+        BertEncoder(CONFIG)([[2, 3], [0, 3]])
+
+
+@kinds
+def test_a_saved_config_has_the_names_of_its_family(kind, tmp_path):
+    config = encoder_config(kind) | {"dtype": "float16"}
+    for make in (BertEncoder, MaskedLM, SequenceClassifier):
+        make(config).save_pretrained(tmp_path)
+        saved = json.loads((tmp_path / "config.json").read_text())
+        assert encoder_config(kind).items() <= saved.items()
+        assert saved["torch_dtype"] == "float32"
+        assert "dtype" not in saved
+        assert ("hidden_size" in saved) == (kind != "distilbert")
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_an_encoder_with_fewer_layers_is_saved_with_their_number(kind, tmp_path):
+    model = random_model(BertEncoder, encoder_config(kind))
+    model.encoder.layers = model.encoder.layers[:1]
+    expected = model(IDS).numpy()
+    model.save_pretrained(tmp_path)
+    again = BertEncoder.from_pretrained(tmp_path)
+    assert len(again.encoder.layers) == 1
+    assert_equal(again(IDS).numpy(), expected)
+    assert {x.split(".")[2] for x in model.published() if ".layer." in x} == {"0"}
+
+
+def test_a_head_is_left_out_only_where_the_names_have_a_prefix(tmp_path):
+    state, head = published_state(), {"cls.predictions.bias": np.zeros(30, np.float32)}
+    prefixed = {f"bert.{key}": x for key, x in state.items()} | head
+    found = BertEncoder.from_pretrained(write_folder(tmp_path, prefixed))(IDS).numpy()
+    plain = BertEncoder.from_pretrained(write_folder(tmp_path, state))(IDS).numpy()
+    assert_equal(found, plain)
+    with pytest.raises(CheckpointError, match=r"unexpected cls\.predictions\.bias"):
+        BertEncoder.from_pretrained(write_folder(tmp_path, state | head))
+    with pytest.raises(CheckpointError, match=r"unexpected strange"):
+        BertEncoder.from_pretrained(write_folder(tmp_path, prefixed | {"strange": np.ones(1)}))
+
+
+def test_a_class_of_ones_own_says_which_tensors_it_has():
+    with pytest.raises(NotImplementedError):
+        Published().published_parts()
+    with pytest.raises(NotImplementedError):
+        EncoderWithHead.table(CONFIG)
+
+
+@kinds
+@pytest.mark.parametrize("activation", ["gelu", "relu", "gelu_new"])
+def test_scores_of_words_are_the_formula(kind, activation):
+    name = "activation" if kind == "distilbert" else "hidden_act"
+    config = encoder_config(kind) | {name: activation}
+    if kind != "distilbert":
+        config["layer_norm_eps"] = 0.25
+    model = random_model(MaskedLM, config)
+    x = model.encoder(IDS).numpy() @ model.dense.weight.numpy().T + model.dense.bias.numpy()
+    used = "gelu" if "roberta" in kind else activation
+    by_tanh = x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+    x = {"gelu": gelu(x), "relu": x.clip(0), "gelu_new": by_tanh}[used]
+    x = layer_norm(x, model.norm, 1e-12 if kind == "distilbert" else 0.25)
+    expected = x @ model.encoder.word.weight.numpy().T + model.bias.numpy()
+    assert_close(model(IDS).numpy(), expected, 1e-10)
+
+
+@kinds
+def test_scores_of_classes_are_the_formula_of_the_first_token(kind):
+    model = random_model(SequenceClassifier, encoder_config(kind))
+    x = model.encoder(IDS).numpy()[:, 0] @ model.dense.weight.numpy().T + model.dense.bias.numpy()
+    x = x.clip(0) if kind == "distilbert" else np.tanh(x)
+    expected = x @ model.out.weight.numpy().T + model.out.bias.numpy()
+    assert_close(model(IDS).numpy(), expected, 1e-12)
+    assert model.labels == ["good", "bad", "other"]
+
+
+class Doubled(nn.Module):
+    """In the place of a dropout: counts its calls, and doubles."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * 2
+
+
+@kinds
+def test_roberta_alone_drops_before_its_first_layer_too(kind):
+    model = random_model(SequenceClassifier, encoder_config(kind))
+    model.dropout = Doubled()
+    times = 2.0 if "roberta" in kind else 1.0
+    x = times * model.encoder(IDS).numpy()[:, 0] @ model.dense.weight.numpy().T
+    x = x + model.dense.bias.numpy()
+    x = x.clip(0) if kind == "distilbert" else np.tanh(x)
+    expected = 2 * x @ model.out.weight.numpy().T + model.out.bias.numpy()
+    assert_close(model(IDS).numpy(), expected, 1e-12)
+    assert model.dropout.calls == times
+
+
+def test_classes_without_names_are_numbered():
+    config = {k: x for k, x in CONFIG.items() if k != "id2label"}
+    assert SequenceClassifier(config).labels == ["LABEL_0", "LABEL_1"]
+    assert SequenceClassifier(config | {"num_labels": 3}).labels == [
+        "LABEL_0",
+        "LABEL_1",
+        "LABEL_2",
+    ]
+    assert SequenceClassifier(config | {"num_labels": 1}).out.weight.shape == (1, 8)
+    named = config | {"id2label": {1: "b", 0: "a"}, "num_labels": 5}
+    assert SequenceClassifier(named).labels == ["a", "b"]
+
+
+@kinds
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_head_of_words_is_saved_under_published_names(kind, is_tied, tmp_path):
+    config = encoder_config(kind) | {"tie_word_embeddings": is_tied}
+    model = random_model(MaskedLM, config)
+    model.save_pretrained(tmp_path)
+    keys = set(ta.load(tmp_path / "model.safetensors"))
+    own = {"bert": "cls.predictions.decoder", "distilbert": "vocab_projector"}
+    own = own.get(kind, "lm_head.decoder")
+    assert (f"{own}.weight" in keys) == (not is_tied)
+    prefix = kind.removeprefix("xlm-")
+    assert f"{prefix}.embeddings.word_embeddings.weight" in keys
+    again = MaskedLM.from_pretrained(tmp_path)
+    assert not again.training
+    assert_equal(again(IDS).numpy(), model(IDS).numpy())
+    classifier = random_model(SequenceClassifier, config)
+    classifier.save_pretrained(tmp_path)
+    again = SequenceClassifier.from_pretrained(tmp_path)
+    assert_equal(again(IDS).numpy(), classifier(IDS).numpy())
