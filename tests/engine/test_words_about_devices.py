@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.base import backend
 from tinyattn.errors import DeviceError
 
 
@@ -19,6 +21,32 @@ def test_a_device_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match=r'^device "cuda" needs CuPy, which is not installed'):
         ta.zeros(2, device="cuda")
     assert ta.cuda_is_available() is False
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_the_library_of_a_device_is_imported_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, has_driver: bool
+) -> None:
+    library: Any = ModuleType("cupy")
+    library.ndarray = type("ndarray", (), {})
+    library.cuda = SimpleNamespace(is_available=lambda: has_driver)
+    monkeypatch.setattr(backend, "_cuda_module", None)
+    monkeypatch.setattr(backend, "array_types", dict(backend.array_types))
+    monkeypatch.setitem(sys.modules, "cupy", library)
+    assert ta.cuda_is_available() is has_driver
+    if not has_driver:
+        with pytest.raises(DeviceError, match="CuPy is installed but finds no usable NVIDIA GPU"):
+            backend.module_of("cuda")
+        return
+    assert backend.module_of("cuda") is backend.module_of("cuda:0") is library
+    assert backend.device_of(library.ndarray()) == "cuda"
+    assert backend.namespace(library.ndarray()) is library
+
+
+def test_without_a_name_the_device_is_the_processor() -> None:
+    for device in (None, "cpu", "cpu:0"):
+        assert backend.module_of(device) is np
+        assert ta.zeros(2, device=device).device == "cpu"
 
 
 def test_a_tensor_on_a_device_says_so(cuda: Any) -> None:
