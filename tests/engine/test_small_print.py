@@ -18,6 +18,7 @@ from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.base import checks, names, random
 from tinyattn.engine import rules
+from tinyattn.engine.autograd import wrap
 from tinyattn.engine.versions import Version
 from tinyattn.errors import (
     CheckpointError,
@@ -389,6 +390,20 @@ def test_a_warning_of_grad_points_to_the_line_that_asked() -> None:
     with pytest.warns(UserWarning, match="mul computed this tensor") as caught:
         assert computed.grad is None
     assert caught[0].filename == __file__
+
+
+def test_a_warning_of_a_replaced_rule_points_to_the_rule() -> None:
+    op = ta.op(lambda x, y: x * y)
+    op.vjp("x", "y")(lambda grad, x, y: (grad * y, grad * x))
+    with pytest.warns(UserWarning, match=r"replaces one for \['y'\] too") as caught:
+        op.vjp("x")(lambda grad, y: grad * y)
+    assert caught[0].filename == __file__
+
+
+def test_a_number_of_numpy_becomes_an_array() -> None:
+    x = wrap(np.float32(2.0))
+    x[...] = 3.0
+    assert (x.shape, x.item()) == ((), 3.0)
 
 
 # Changes in place
