@@ -77,6 +77,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "softmax over True": (lambda: F.softmax(X, True), TypeError, "dimension is an integer, got"),
     "unsqueeze at False": (lambda: X.unsqueeze(False), TypeError, "is an integer, got False$"),
     "sum over 1.0": (lambda: X.sum(1.0), TypeError, r"a dimension is an integer, got 1\.0$"),
+    "a dimension beyond float16": (
+        lambda: ta.ones(3, dtype=ta.float16).argmax(70_000),
+        IndexError,
+        "^dim 70000 is out of range",
+    ),
     "a size of True": (lambda: ta.zeros(2, True), TypeError, "^a size is an integer, got True$"),
     "a size of 1.5": (lambda: ta.zeros(2, 1.5), TypeError, r"^a size is an integer, got 1\.5$"),
     "pieces of 1.0": (lambda: X.split([1, 1.0]), TypeError, r"split takes integers as sizes, got"),
@@ -276,6 +281,11 @@ def test_a_view_of_a_view_shares_its_version() -> None:
     assert memory.tolist() == [0.0, 1.0, 2.0, 3.0, 9.0, 5.0]
     with pytest.raises(InPlaceError, match="an array that mul needs"):
         out.backward(ta.tensor([1.0, -1.0]))
+
+
+def test_limits_beyond_the_range_of_float16_leave_the_dtype_as_it_is() -> None:
+    x = ta.tensor([0.5, -2.0, ta.inf], dtype=ta.float16).clamp(-1e5, 1e5)
+    assert (x.dtype, x.tolist()) == (np.float16, [0.5, -2.0, ta.inf])
 
 
 @pytest.mark.parametrize("name", ["gelu", "silu", "softplus", "relu"])

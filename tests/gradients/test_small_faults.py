@@ -53,6 +53,22 @@ def test_one_number_may_differ_by_the_tolerance_and_no_more(share: float) -> Non
     assert by_atol == by_rtol == (share < 1)
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (4, 1), (1, 9), (4, 9)])
+def test_the_tolerance_of_a_sum_grows_with_the_root_of_its_terms(inputs: int, outputs: int) -> None:
+    x, directions, weights = leaf(*[0.5] * inputs), np.ones(inputs), np.ones(outputs)
+
+    def tolerance(**options: float) -> float:
+        rng = np.random.default_rng(0)
+        checker = Checker(lambda x: 3 * x.sum() + ta.ones(outputs), [x], rng, **options)
+        line, gradient = Line(checker, 0, [x], [directions]), np.full(inputs, 3.0 * outputs)
+        return float(checker.projected(line, gradient, weights)[4])
+
+    np.testing.assert_allclose(
+        tolerance(atol=1e-3, rtol=0.0), 1e-3 * np.sqrt(inputs * outputs), rtol=1e-12
+    )
+    np.testing.assert_allclose(tolerance(atol=0.0, rtol=1e-3), 3e-3 * inputs * outputs, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("slope", "error", "is_right"),
     [
@@ -176,6 +192,17 @@ def test_a_small_kink_does_not_excuse_each_number() -> None:
         lambda grad, x: grad * np.where(x == 0, 1e-3, 1e-5 * (x > 0)),
     )
     with pytest.raises(GradcheckError, match=r"gives 0\.001, .* at a kink"):
+        ta.gradcheck(wrong, leaf(0.0))
+
+
+@pytest.mark.parametrize("slope", [1000.0, -1000.0])
+def test_a_small_kink_of_a_steep_line_does_not_excuse_each_number(slope: float) -> None:
+    sign = np.sign(slope)
+    wrong = op_with(
+        lambda x: slope * x + sign * np.maximum(x, 0),
+        lambda grad, x: grad * (slope + sign * np.where(x == 0, 2.0, x > 0)),
+    )
+    with pytest.raises(GradcheckError, match=r"gives -?1002, .* at a kink"):
         ta.gradcheck(wrong, leaf(0.0))
 
 
