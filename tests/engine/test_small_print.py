@@ -17,6 +17,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.base import checks, names, random
+from tinyattn.engine import grad_mode
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.versions import Version
 from tinyattn.errors import (
@@ -288,6 +289,36 @@ def test_a_warning_of_a_replaced_rule_points_to_the_rule() -> None:
     with pytest.warns(UserWarning, match=r"replaces one for \['y'\] too") as caught:
         op.vjp("x")(lambda grad, y: grad * y)
     assert caught[0].filename == __file__
+
+
+class InterruptedSwitch:
+    """The switch for recording, with Ctrl-C right after it was switched for the first time."""
+
+    def __init__(self, switch: Any) -> None:
+        self.get, self.switch, self.times = switch.get, switch, 0
+
+    def set(self, value: bool) -> None:
+        self.switch.set(value)
+        self.times += 1
+        if self.times == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_an_interrupt_right_after_the_switch_brings_the_setting_back(
+    monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    switch = grad_mode.recording
+    block, decorated = (
+        (ta.no_grad(), ta.no_grad(abs)) if enabled else (ta.enable_grad(), ta.enable_grad(abs))
+    )
+    with ta.set_grad_enabled(enabled):
+        for enter in (block.__enter__, lambda: decorated(-1)):
+            monkeypatch.setattr(grad_mode, "recording", InterruptedSwitch(switch))
+            with pytest.raises(KeyboardInterrupt):
+                enter()
+            assert ta.is_grad_enabled() is enabled
+        monkeypatch.undo()
 
 
 def test_a_number_of_numpy_becomes_an_array() -> None:
