@@ -206,6 +206,19 @@ def test_a_small_kink_of_a_steep_line_does_not_excuse_each_number(slope: float) 
         ta.gradcheck(wrong, leaf(0.0))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slope_that_changes_evenly_is_no_kink(seed: int) -> None:
+    """Along the line, and from one line to another beside it."""
+
+    def even(x: ta.Tensor, y: ta.Tensor) -> ta.Tensor:
+        return 100 * (x * x + 3 * x * y - y * y)
+
+    x, y = leaf(0.5), leaf(-2.0)
+    for fn, has_kink in ((even, False), (lambda x, y: even(x, y) + (x - 0.5).relu(), True)):
+        line = Line(Checker(fn, [x, y], np.random.default_rng(seed)), 0, [x], [np.ones(1)])
+        assert line.kinks(1e-2, 1e-6).here.tolist() == [has_kink]
+
+
 def test_several_tensors_move_by_steps_that_fit_the_smallest() -> None:
     small, large = leaf(0.5), leaf(-800.0, 2.0)
     checker = Checker(lambda x, y: x * y, [small, large], np.random.default_rng(0))
