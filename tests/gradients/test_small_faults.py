@@ -125,7 +125,58 @@ def test_second_derivatives_may_differ_in_the_sixth_digit(error: float, is_right
         check_op(cube, [(np.array([100.0, -300.0]),)])
 
 
+@pytest.mark.parametrize(("error", "is_right"), [(4e-7, True), (1e-4, False)])
+def test_second_derivatives_of_0_may_differ_by_a_millionth(error: float, is_right: bool) -> None:
+    def rule(grad: Any, x: Any) -> Any:
+        return grad * (1 + error * (x - x.detach())) if isinstance(x, ta.Tensor) else grad * 1.0
+
+    same = op_with(lambda x: x * 1.0, rule)
+    if is_right:
+        check_op(same, [(np.array([0.5, -2.0]),)])
+        return
+    with pytest.raises(GradcheckError, match="second order"):
+        check_op(same, [(np.array([0.5, -2.0]),)])
+
+
+@pytest.mark.parametrize(("error", "is_right"), [(5e-13, True), (1e-9, False)])
+def test_values_agree_with_the_reference_to_twelve_digits(error: float, is_right: bool) -> None:
+    """Of the number itself, or of the largest one."""
+    for wrong in (np.array([error, 0.0]), np.array([0.0, error])):
+        reference = lambda x, wrong=wrong: x + wrong  # noqa: E731
+        sample = [(np.array([1.0, 0.0]),)]
+        if is_right:
+            check_op(lambda x: x * 1.0, sample, reference=reference)
+            continue
+        with pytest.raises(GradcheckError, match="the reference gives"):
+            check_op(lambda x: x * 1.0, sample, reference=reference)
+
+
+def test_second_derivatives_by_a_parameter_are_checked_too() -> None:
+    class Cubed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(ta.tensor([1.5, -2.0], dtype=ta.float64))
+            self.cube = op_with(lambda x: x * x * x, lambda grad, x: 3 * grad * wrong_square(x))
+
+        def forward(self, x: ta.Tensor) -> ta.Tensor:
+            return x + self.cube(self.weight)
+
+    assert ta.gradcheck(Cubed(), leaf(0.5, -2.0))
+    with pytest.raises(GradcheckError, match="parameter 'weight'"):
+        ta.gradgradcheck(Cubed(), leaf(0.5, -2.0))
+
+
 # What is said
+
+
+@pytest.mark.parametrize(
+    ("slope", "said"),
+    [(0.0, "0, no kink is near (or fn computes in float32)"), (1.0, "1, no kink is near")],
+)
+def test_a_slope_of_0_may_come_from_float32(slope: float, said: str) -> None:
+    with pytest.raises(GradcheckError) as caught:
+        ta.gradcheck(op_with(lambda x: slope * x, lambda grad: 3.0 * grad), leaf(0.5))
+    assert str(caught.value).endswith(f"finite differences give {said}")
 
 
 def test_only_the_fast_check_says_that_the_full_one_names_the_element() -> None:
