@@ -237,6 +237,21 @@ def test_each_number_lies_between_its_own_slopes(value: float) -> None:
         ta.gradcheck(wrong, leaf(0.0))
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_0_is_right_at_a_kink_whose_slopes_have_one_sign(sign: float) -> None:
+    def with_value(value: float) -> Any:
+        return op_with(
+            lambda x: sign * np.where(x > 0, x, 0.5 * x),
+            lambda grad, x: grad * sign * np.where(x == 0, value, np.where(x > 0, 1.0, 0.5)),
+        )
+
+    for value in (0.0, 0.3, 0.5, 0.8, 1.0):
+        assert ta.gradcheck(with_value(value), leaf(0.0))
+    for value in (-0.1, 1.1):
+        with pytest.raises(GradcheckError, match="at a kink"):
+            ta.gradcheck(with_value(value), leaf(0.0))
+
+
 def test_a_small_kink_does_not_excuse_each_number() -> None:
     wrong = op_with(
         lambda x: 1 + 1e-5 * np.maximum(x, 0),
