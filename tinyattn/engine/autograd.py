@@ -239,8 +239,7 @@ def propagate(
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.run_rules(node, gradient, create_graph):
                     if parent in reached:
-                        # Not new with `create_graph`, because the recorded nodes may save it.
-                        add_part(sums, parent, part, is_new and not create_graph)
+                        add_part(sums, parent, part, is_new)
             if not retain and node in useful and has_array(node.saved):
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile

@@ -47,7 +47,7 @@ class Gradients(Values):
             leaf = object.__getattribute__(self, "_former_leaf")
         except AttributeError:
             return None
-        return leaf if leaf and (leaf.shape, leaf.dtype) == (self.shape, self.dtype) else None
+        return leaf if (leaf.shape, leaf.dtype) == (self.shape, self.dtype) else None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Record operations on this leaf from now on, or not; returns it."""
