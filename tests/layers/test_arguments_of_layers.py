@@ -82,7 +82,7 @@ MESSAGES: list[tuple[Callable[[], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "message"), MESSAGES, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(("call", "message"), MESSAGES, ids=[text for _, text in MESSAGES])
 def test_the_message_of_a_wrong_argument(call: Callable[[], Any], message: str) -> None:
     errors = (ShapeError, TypeError, ValueError, AttributeError, MaskError)
     with pytest.raises(errors, match=f"^{re.escape(message)}$"):
