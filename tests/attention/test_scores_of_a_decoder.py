@@ -61,6 +61,19 @@ def test_the_mode_of_the_model_stays() -> None:
     assert modes == {name: name != "encoder" for name in modes}
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("rows", [[2, 0], [1, 1, 2, 0]])
+def test_selected_samples_keep_their_source_and_their_mask(samples: int, rows: list[int]) -> None:
+    """A mask may be one for all samples, of which none is selected."""
+    model, mask = model_of(), SRC_MASK[:samples]
+    scores, tgt = model.next_scores(SRC, mask), rng_of(1).randint(0, V, (3, 3))
+    scores(tgt[:, :2])
+    scores.select(rows)
+    masks = mask if samples == 1 else mask[rows]
+    expected = full_pass(model, SRC[rows], masks)(tgt[rows])
+    assert_close(scores(tgt[rows]).numpy(), expected.numpy(), 1e-13)
+
+
 @pytest.mark.parametrize("ids", [np.zeros((3, 0), int), np.zeros(3, int), np.zeros((1, 3, 2), int)])
 def test_ids_of_another_shape_are_refused(ids: np.ndarray) -> None:
     scores = model_of().next_scores(SRC, SRC_MASK)

@@ -63,7 +63,8 @@ def written(value: Any) -> Any:
 
 def signature(function: Any) -> str:
     """The arguments and defaults, without types, which the type checkers know."""
-    shown = inspect.signature(inspect.unwrap(function))
+    own = hasattr(function, "__signature__")
+    shown = inspect.signature(function if own else inspect.unwrap(function))
     plain = [
         p.replace(
             annotation=p.empty, default=p.default if p.default is p.empty else Shown(p.default)

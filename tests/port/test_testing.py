@@ -114,3 +114,15 @@ def test_a_list_may_leave_a_module_out(torch: Any) -> None:
         assert len(layers) == 3
     with pytest.raises(TypeError, match="a Sequential holds modules, got NoneType"):
         ours.nn.Sequential(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrap", [list, tuple])
+@pytest.mark.parametrize("numbers", [([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0])])
+def test_sequences_of_unlike_lengths_are_not_close(wrap: Any, numbers: Any) -> None:
+    actual, expected = map(wrap, numbers)
+    with pytest.raises(AssertionError, match=f"^{len(actual)} are not {len(expected)}$"):
+        assert_close(actual, expected)
+    with pytest.raises(AssertionError, match=r"^of two runs$"):
+        assert_close(actual, expected, msg="of two runs")
+    with pytest.raises(AssertionError, match=r"^\['a'\] are not \['b'\]$"):
+        assert_close({"a": 1.0}, {"b": 1.0})
