@@ -445,3 +445,17 @@ def test_a_matrix_is_transposed_too(shape: tuple[int, ...]) -> None:
     found = LAYOUTS["transposed"](array)
     np.testing.assert_array_equal(found, array)
     assert found.strides[-2] == array.itemsize < found.strides[-1]
+
+
+@pytest.mark.parametrize("wrong", [slice(6), slice(6, None)])
+def test_of_many_numbers_at_a_kink_some_are_drawn_by_the_seed(wrong: slice) -> None:
+    """Each half is as likely to be among them, so neither may hide a wrong rule for ever."""
+
+    def rule(grad: Any, x: Any) -> Any:
+        slope = (x > 0) * 1.0
+        slope[wrong] += 4 * (np.abs(x[wrong]) < 1e-5)  # right beside the kink
+        return grad * slope
+
+    rectified = op_with(lambda x: np.maximum(x, 0), rule)
+    accepted = [is_accepted(rectified, leaf(*[1e-9] * 12), fast=True, seed=i) for i in range(4)]
+    assert sum(accepted) <= 1
