@@ -303,3 +303,13 @@ def test_the_slope_of_a_product_of_no_numbers_is_empty(dtype: Any) -> None:
         assert out.tolist() == [1, 1]
         (found,) = ta.grad(out, x, ta.tensor([0.7, -1.3]).to(dtype))
         assert (found.shape, found.dtype) == (x.shape, dtype)
+
+
+@pytest.mark.parametrize("target", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("x", ["float16", "float32", "float64"])
+def test_a_divergence_has_the_dtype_of_its_logarithms(x: str, target: str) -> None:
+    logs = ta.tensor([[0.5, 0.5]], dtype=x).log()
+    found = F.kl_div(logs, ta.tensor([[0.25, 0.75]], dtype=target), reduction="sum")
+    assert found.dtype == x
+    expected = 0.25 * np.log(0.5) + 0.75 * np.log(1.5)
+    assert found.item() == pytest.approx(expected, rel=2e-3 if "float16" in (x, target) else 1e-6)

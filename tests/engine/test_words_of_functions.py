@@ -375,3 +375,12 @@ def test_an_ignored_class_that_is_no_integer_of_64_bits_is_refused(name: str, nu
     with pytest.raises(DtypeError) as found:
         getattr(F, name)(ROW, [0], ignore_index=number)
     assert str(found.value) == f"ignore_index must be an integer of 64 bits, got {number!r}"
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 2), (2, 3, 0)])
+def test_arrays_without_numbers_have_one_dtype_too(sizes: tuple[int, int, int]) -> None:
+    rows, width, columns = sizes
+    x, weight = ta.zeros(rows, width), ta.zeros(columns, width, dtype=ta.float64)
+    message = r"^linear: x is float32, weight is float64: convert one with \.to\(dtype\)$"
+    with pytest.raises(DtypeError, match=message):
+        F.linear(x, weight)

@@ -12,7 +12,7 @@ import pytest
 from common import rng_of, signed
 
 import tinyattn as ta
-from tinyattn import interop, masks, models, nn
+from tinyattn import interop, masks, models, nn, viz
 from tinyattn.errors import GraphError, MaskError, ShapeError
 
 SIZES: dict[Any, dict[str, Any]] = {
@@ -65,6 +65,12 @@ MESSAGES: list[tuple[Callable[[], Any], str]] = [
      "factor of the rope scaling linear must be a number >= 0, got 'x'"),
     (lambda: attention()(X, X, X, bias=ta.zeros(5, 7, 9)),
      "bias must broadcast to the scores, (1, 2, 3, 3), got shape (5, 7, 9)"),
+    (lambda: attention()(X, X, X, cache=3),
+     "attention takes a KeyValueCache, as new_cache().layers[i].self_attn of an Encoder, got int "
+     "3"),
+    (lambda: viz.show_heatmaps([1.0, 2.0]),
+     "show_heatmaps takes matrices (rows, columns, Q, K), (n, Q, K) or (Q, K) of at least one "
+     "cell, got shape (2,)"),
     (lambda: attention()(X, X, X, positions=[0, 1, 2]),
      "positions are for an attention with `rotary`, this one has none"),
     (lambda: models.observed(encoder(), weights=3).__enter__(),

@@ -98,6 +98,12 @@ def test_a_wrong_setting_of_a_language_model_is_named(kind, name, wrong, said):
         CausalLM(CONFIGS[kind] | {name: wrong})
 
 
+def test_a_config_that_names_no_family_is_refused():
+    config = {name: value for name, value in CONFIGS["llama"].items() if name != "model_type"}
+    with pytest.raises(ValueError, match=r'^model_type must be "llama", .* got None$'):
+        CausalLM(config)
+
+
 @pytest.mark.parametrize("config", [3, None, [LLAMA]])
 def test_what_is_no_config_is_said_to_be_none(config):
     with pytest.raises(ValueError, match=r"^a config must be an object, got "):

@@ -391,3 +391,21 @@ def test_the_forms_of_a_sequence(name: str, directions: int) -> None:
             {key: value for key, value in layers[0].state_dict().items() if "_l0" in key}
         )
         same(one(x)[0][:, :, 4:], first(x.flip(0))[0].flip(0).detach().numpy(), 1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 2), (1, 3)])
+def test_a_mask_of_other_numbers_of_queries_and_keys_is_no_causal_one(
+    sizes: tuple[int, int],
+) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, n, 4)) for n in (sizes[0], sizes[1], sizes[1])]
+    mask = np.tri(*sizes) == 0
+    theirs = torch.nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+    layer = nn.MultiheadAttention(4, 2, batch_first=True, dtype=ours.float64)
+    layer.load_state_dict({name: x.numpy() for name, x in theirs.state_dict().items()})
+    for heads in (1, 4):  # one mask for all, or one for each head of each sample
+        given = mask if heads == 1 else np.stack([mask] * heads)
+        found = layer(*map(ours.tensor, arrays), attn_mask=ours.tensor(given))[0]
+        expected = theirs(*map(torch.tensor, arrays), attn_mask=torch.tensor(given))[0]
+        np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), 1e-10, 1e-12)

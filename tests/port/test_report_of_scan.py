@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,14 @@ def test_each_file_has_its_name_above_its_report(tmp_path: Path, capsys: Any) ->
     assert all(line.endswith(" is left out of 1") for line in counts[2:])
     assert scan.main([str(paths[2])]) == 2
     assert capsys.readouterr().out.startswith(f"{paths[2]}\n  cannot be read: ")
+
+
+def test_a_scan_leaves_the_recursion_limit_of_the_process(tmp_path: Path) -> None:
+    before = sys.getrecursionlimit()
+    for name, text in (("right.py", "import torch\n"), ("wrong.py", "import torch as\n")):
+        (tmp_path / name).write_text(text)
+        scan.scanned(tmp_path / name, write=False)
+        assert sys.getrecursionlimit() == before
 
 
 def test_the_files_of_a_folder_come_in_order(tmp_path: Path, capsys: Any) -> None:

@@ -11,7 +11,7 @@ from common import assert_close, assert_same, leaf, rng_of, signed
 from formulas import kernels, reference
 
 import tinyattn as ta
-from tinyattn import optim
+from tinyattn import nn, optim
 from tinyattn.optim.updates import AdamStep
 
 
@@ -325,3 +325,13 @@ def test_the_warmup_of_the_cosine_ends_at_the_rate(warmup: int, peak: float, fin
             part = min(1, (n - warmup) / (8 - warmup))
             right = final + (peak - final) * (1 + math.cos(math.pi * part)) / 2
         assert rate == pytest.approx(right, rel=1e-13, abs=1e-17)
+
+
+def test_an_array_of_the_state_may_be_replaced() -> None:
+    parameter = nn.Parameter([1.0, -2.0])
+    optimizer = optim.SGD([parameter], 0.5, momentum=0.5)
+    parameter.grad = ta.tensor([1.0, 1.0])
+    optimizer.step()
+    optimizer.state["velocity"] = {0: np.array([4.0, 8.0], np.float32)}
+    optimizer.step()
+    assert parameter.tolist() == [1.0 - 0.5 - 0.5 * 3, -2.0 - 0.5 - 0.5 * 5]
