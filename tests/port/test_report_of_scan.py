@@ -88,10 +88,14 @@ def test_each_file_has_its_name_above_its_report(tmp_path: Path, capsys: Any) ->
 
 def test_a_scan_leaves_the_recursion_limit_of_the_process(tmp_path: Path) -> None:
     before = sys.getrecursionlimit()
-    for name, text in (("right.py", "import torch\n"), ("wrong.py", "import torch as\n")):
-        (tmp_path / name).write_text(text)
-        scan.scanned(tmp_path / name, write=False)
-        assert sys.getrecursionlimit() == before
+    try:
+        for name, text in (("right.py", "import torch\n"), ("wrong.py", "import torch as\n")):
+            (tmp_path / name).write_text(text)
+            sys.setrecursionlimit(1234)
+            scan.scanned(tmp_path / name, write=False)
+            assert sys.getrecursionlimit() == 1234
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_the_files_of_a_folder_come_in_order(tmp_path: Path, capsys: Any) -> None:
