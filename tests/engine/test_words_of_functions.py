@@ -5,6 +5,7 @@ A message that names another argument than the wrong one sends its reader to the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -384,3 +385,10 @@ def test_arrays_without_numbers_have_one_dtype_too(sizes: tuple[int, int, int]) 
     message = r"^linear: x is float32, weight is float64: convert one with \.to\(dtype\)$"
     with pytest.raises(DtypeError, match=message):
         F.linear(x, weight)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1, 3), (3, 1), (1, 2)])
+def test_a_value_does_not_enlarge_the_tensor_that_it_fills(shape: tuple[int, ...]) -> None:
+    message = r"^a value broadcasts to the shape of the tensor, \(1, 3\), got shape "
+    with pytest.raises(ShapeError, match=message + re.escape(str(shape))):
+        ta.full((1, 3), ta.zeros(*shape))

@@ -459,3 +459,14 @@ def test_of_many_numbers_at_a_kink_some_are_drawn_by_the_seed(wrong: slice) -> N
     rectified = op_with(lambda x: np.maximum(x, 0), rule)
     accepted = [is_accepted(rectified, leaf(*[1e-9] * 12), fast=True, seed=i) for i in range(4)]
     assert sum(accepted) <= 1
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_function_that_writes_to_its_argument_is_told_so(smooth: bool) -> None:
+    def forward(x: Any) -> Any:
+        x += 1
+        return x * 1.0
+
+    writing = op_with(forward, lambda grad: grad * 1.0)
+    with pytest.raises(GradcheckError, match="writes to an argument"):
+        check_op(writing, [(leaf(1.0, 2.0),)], smooth=smooth)

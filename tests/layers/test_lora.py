@@ -263,3 +263,15 @@ def test_a_linear_in_a_list_of_its_parent_is_refused_and_stays():
     assert net.second is before
     assert isinstance(net.first, nn.Linear)
     assert all(parameter.requires_grad for parameter in net.parameters())
+
+
+def test_a_model_with_a_merged_lora_has_no_state() -> None:
+    """Also where it is a part, and has the state again after `unmerge`."""
+    model = nn.Sequential(nn.LoRA(nn.Linear(2, 3), 1), nn.Linear(3, 2))
+    names = [*model.state_dict()]
+    model[0].merge()
+    for module in (model, model[0]):
+        with pytest.raises(RuntimeError, match=r"^a LoRA that is merged has no state of its own"):
+            module.state_dict()
+    model[0].unmerge()
+    assert [*model.state_dict()] == names

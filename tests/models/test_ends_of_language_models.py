@@ -124,7 +124,9 @@ def test_a_chat_that_fills_the_room_exactly_leaves_nothing_out(tmp_path):
     assert chat.dropped == 0
     assert [m["role"] for m in chat.messages] == ["system", "user", "assistant"]
     assert chat.messages[0] == rules
-    with pytest.raises(ShapeError, match=r"^the last message has 61 ids .* has 64 positions"):
+    with pytest.raises(
+        ShapeError, match=r"^the last message has 61 ids .* has 64 positions, of which 4 are"
+    ):
         chat.ask("y" * 59)
     dropped, ids = chat.newest([rules, rules, {"role": "user", "content": "y" * 58}])
     assert (dropped, len(ids)) == (1, 60)  # the first of them stays

@@ -239,6 +239,7 @@ REFUSED = [
     ("3_Normalize/config.json", {"module_output_name": "token_embeddings"}, "module_output_name"),
     ("3_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name"),
     ("sentence_bert_config.json", {"max_seq_length": 1}, "max_seq_length must be an integer >= 2"),
+    ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length must be an integer >= 2"),
     ("sentence_bert_config.json", {"do_lower_case": "yes"}, "do_lower_case must be true or false"),
     ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task must be"),
     ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, "processing_kwargs must"),

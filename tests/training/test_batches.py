@@ -10,7 +10,7 @@ from common import assert_same, leaf, needs_torch, rng_of, signed
 
 import tinyattn as ta
 from tinyattn.errors import DtypeError, ShapeError
-from tinyattn.training.batches import DataLoader, pad_sequence
+from tinyattn.training.batches import DataLoader, Windows, pad_sequence
 
 
 @needs_torch
@@ -317,3 +317,10 @@ def test_columns_are_the_tensors_themselves():
         seen.append((zeros.tolist(), numbers.tolist()))
     assert x.grad.tolist() == [1.0, -8.0, 18.0]
     assert seen == [([0, 7], [0, 1]), ([0], [2])]
+
+
+def test_windows_of_two_seeds_are_not_those_of_other_steps():
+    ids = np.arange(10_000)
+    drawn = {(seed, step): Windows(ids, 1, 3, seed)[step][0].tobytes()
+             for seed in range(4) for step in range(4)}  # fmt: skip
+    assert len({*drawn.values()}) == len(drawn)
