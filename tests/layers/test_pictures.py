@@ -17,6 +17,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
+from matplotlib.ticker import FixedLocator
 
 import tinyattn as ta
 from tinyattn import nn, viz
@@ -52,7 +53,7 @@ def wide_heatmaps() -> Figure:
 def curves() -> Figure:
     values = np.array([4.0, 2, 3, 1, 2, 1, 1, 0, 1, 0, 1, 0])
     return viz.plot_curves(
-        {"training": values, "held-out": ([3, 6, 9], [3.0, 2.0, 1.5]), "_short": values[:2]},
+        {"training": values, "held-out": ([3, 6, 9], [3.0, 2.0, 1.5]), "short": values[:2]},
         xlabel="Epoch",
         ylabel="Error",
         smooth=3,
@@ -118,7 +119,8 @@ def drawn(picture: Callable[[], Figure]) -> dict[str, Any]:
             "scales": [panel.get_xscale(), panel.get_yscale(), str(panel.get_aspect())],
             "background": to_hex(panel.get_facecolor()),
             "ticks": [[text_of(label, False) for label in axis.get_ticklabels() if label.get_text()]
-                      for axis in (panel.xaxis, panel.yaxis)],
+                      for axis in (panel.xaxis, panel.yaxis)
+                      if isinstance(axis.get_major_locator(), FixedLocator)],
             "lines": [{"x": list(line.get_xdata()), "y": list(line.get_ydata()),
                        "look": [to_hex(line.get_color()), line.get_linewidth(), line.get_alpha()]}
                       for line in panel.lines],
@@ -128,9 +130,8 @@ def drawn(picture: Callable[[], Figure]) -> dict[str, Any]:
             "images": [{"values": np.ma.filled(image.get_array(), -9).tolist(),
                         "scale": [*image.get_clim()], "colors": image.get_cmap().name}
                        for image in panel.images],
-            "hatched": [{"cells": np.ma.filled(cells.get_array(), -9).ravel().tolist(),
-                         "look": [cells.get_hatch(), cells.get_linewidth()[0],
-                                  to_hex(cells.get_edgecolor()[0])]}
+            "hatched": [[cells.get_hatch(), cells.get_linewidth()[0],
+                         to_hex(cells.get_edgecolor()[0])]
                         for cells in panel.collections if cells.get_hatch()],
             "texts": [text_of(text) for text in panel.texts],
             "names": legend and [text.get_text() for text in legend.get_texts()],
