@@ -130,8 +130,9 @@ def drawn(picture: Callable[[], Figure]) -> dict[str, Any]:
             "images": [{"values": np.ma.filled(image.get_array(), -9).tolist(),
                         "scale": [*image.get_clim()], "colors": image.get_cmap().name}
                        for image in panel.images],
-            "hatched": [[cells.get_hatch(), cells.get_linewidth()[0],
-                         to_hex(cells.get_edgecolor()[0])]
+            "hatched": [{"cells": [path.vertices.tolist() for path in cells.get_paths()],
+                         "look": [cells.get_hatch(), cells.get_linewidth()[0],
+                                  to_hex(cells.get_edgecolor()[0])]}
                         for cells in panel.collections if cells.get_hatch()],
             "texts": [text_of(text) for text in panel.texts],
             "names": legend and [text.get_text() for text in legend.get_texts()],

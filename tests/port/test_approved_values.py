@@ -120,6 +120,10 @@ def test_constants_and_signatures_are_as_approved(module: str) -> None:
     assert found == approved.get(module, {})
 
 
+def test_every_approved_module_is_there() -> None:
+    assert {*json.loads(APPROVED.read_text(encoding="utf-8"))} <= {*modules()}
+
+
 if __name__ == "__main__":
     found = {name: values for name in modules() if (values := values_of(name))}
     lines = [f"{json.dumps(name)}: {{\n" + ",\n".join(
