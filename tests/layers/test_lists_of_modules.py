@@ -1,0 +1,164 @@
+"""ModuleList and Sequential beside a Python list, ModuleDict beside a dict, at every index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tinyattn import nn
+
+N = 4
+PLACES = [*range(-N - 2, N + 3)]
+SLICES = [
+    slice(start, stop, step)
+    for start in (None, -5, -3, 0, 1, 5)
+    for stop in (None, -6, -1, 2, 4, 6)
+    for step in (None, -3, -2, -1, 1, 2, 3)
+]
+KINDS: dict[str, Callable[[list[nn.Module]], Any]] = {
+    "ModuleList": nn.ModuleList,
+    "Sequential": lambda modules: nn.Sequential(*modules),
+}
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def both(kind: str) -> tuple[Any, list[nn.Module]]:
+    parts: list[nn.Module] = [nn.ReLU() for _ in range(N)]
+    return KINDS[kind](parts), parts
+
+
+def outcome(change: Callable[[Any], Any], of: Any) -> Any:
+    """What it gives, or the kind of its error."""
+    try:
+        return change(of)
+    except (IndexError, ValueError) as error:
+        return type(error)
+
+
+def compare(kind: str, change: Callable[[Any], Any], gives_itself: bool = False) -> None:
+    """The same call on both ends in the same way, and the names are the places."""
+    made, parts = both(kind)
+    found, right = outcome(change, made), outcome(change, parts)
+    assert (found is made) if gives_itself else (found is right)
+    assert list(made) == parts
+    assert list(made._modules) == [str(i) for i in range(len(parts))]
+    assert len(made) == len(parts)
+
+
+@both_kinds
+@pytest.mark.parametrize("place", PLACES)
+def test_each_place_is_that_of_a_list(kind: str, place: int) -> None:
+    new = nn.Tanh()
+    compare(kind, lambda x: x[place])
+    compare(kind, lambda x: x.insert(place, new))
+    compare(kind, lambda x: x.__setitem__(place, new))
+    compare(kind, lambda x: x.__delitem__(place))
+    compare(kind, lambda x: x.pop(place))
+
+
+@both_kinds
+def test_each_slice_is_that_of_a_list(kind: str) -> None:
+    for part in SLICES:
+        made, parts = both(kind)
+        found = made[part]
+        assert type(found) is type(made)
+        assert list(found) == parts[part], part
+        assert list(found._modules) == [str(i) for i in range(len(parts[part]))]
+        assert list(made) == parts
+
+
+@both_kinds
+def test_each_slice_is_set_and_deleted_as_in_a_list(kind: str) -> None:
+    for part in SLICES:
+        compare(kind, lambda x, part=part: x.__delitem__(part))
+        for count in range(N):
+            new = [nn.Tanh() for _ in range(count)]
+            compare(kind, lambda x, part=part, new=new: x.__setitem__(part, new))
+
+
+@both_kinds
+def test_other_methods_are_those_of_a_list(kind: str) -> None:
+    new = [nn.Tanh(), nn.GELU()]
+    compare(kind, lambda x: x.pop())
+    compare(kind, lambda x: x.reverse())
+    compare(kind, lambda x: x.clear())
+    compare(kind, lambda x: x.remove(x[2]))
+    compare(kind, lambda x: x.remove(new[0]))
+    compare(kind, lambda x: x.index(x[2]))
+    compare(kind, lambda x: x.index(x[1], 2))
+    compare(kind, lambda x: x.count(x[3]))
+    compare(kind, lambda x: x[1] in x)
+    compare(kind, lambda x: new[0] in x)
+    for change in (lambda x: x.append(new[0]), lambda x: x.extend(new)):
+        made, parts = both(kind)
+        assert change(made) is made  # so that calls may follow
+        change(parts)
+        assert list(made) == parts
+    made, parts = both(kind)
+    assert list(reversed(made)) == parts[::-1]
+    assert list(made + new) == parts + new
+    made += new
+    assert list(made) == parts + new
+    assert list(made._modules) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_an_element_may_be_left_out_of_a_module_list_alone() -> None:
+    made = nn.ModuleList([nn.Linear(1, 2), None, nn.Linear(2, 3)])  # type: ignore[list-item]
+    assert len(made) == 3
+    assert made[1] is None
+    assert list(made.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    del made[0]
+    assert list(made.state_dict()) == ["1.weight", "1.bias"]
+    made[0] = nn.ReLU()
+    assert [type(part) for part in made] == [nn.ReLU, nn.Linear]
+    with pytest.raises(TypeError, match="^a Sequential holds modules, got NoneType$"):
+        nn.Sequential(nn.ReLU()).append(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_element_with_a_name_keeps_it_wherever_others_come(place: int) -> None:
+    net = nn.Sequential({"up": nn.Linear(2, 3), "down": nn.Linear(3, 2)})
+    up, down, new = net.up, net.down, nn.ReLU()
+    net.insert(place, new)
+    expected = [("up", up), ("down", down)]
+    expected.insert(place, (str(place), new))
+    assert list(net.named_children()) == expected
+
+
+def test_a_module_dict_is_a_dict_in_each_call() -> None:
+    parts: dict[str, nn.Module] = {name: nn.ReLU() for name in ("a", "b", "c")}
+    new = nn.Tanh()
+    changes: list[Callable[[Any], Any]] = [
+        lambda x: x["b"],
+        lambda x: x["d"],
+        lambda x: x.get("b"),
+        lambda x: x.get("d"),
+        lambda x: x.__setitem__("b", new),
+        lambda x: x.__setitem__("d", new),
+        lambda x: x.__delitem__("a"),
+        lambda x: x.__delitem__("d"),
+        lambda x: x.pop("a"),
+        lambda x: x.pop("d"),
+        lambda x: x.pop("d", new),
+        lambda x: x.setdefault("b", new),
+        lambda x: x.setdefault("d", new),
+        lambda x: x.update(b=new, d=new),
+        lambda x: x.update({"d": new}),
+        lambda x: x.clear(),
+        lambda x: "b" in x,
+        lambda x: "d" in x,
+        len,
+    ]
+    for number, change in enumerate(changes):
+        made, right = nn.ModuleDict(parts), dict(parts)
+        results = []
+        for of in (made, right):
+            try:
+                results.append(change(of))
+            except KeyError as error:
+                results.append(error.args)
+        assert results[0] == results[1], number
+        assert list(made.items()) == list(right.items()), number
+        assert dict(made._modules) == right, number
