@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from common import assert_close, rng_of
-from test_generation import PROMPT, SRC, SRC_MASK, V, full_pass, model_of
+from test_generation import PROMPT, SRC, SRC_MASK, D, V, full_pass, model_of
 
 import tinyattn as ta
+from tinyattn import nn
 from tinyattn.errors import ShapeError
 
 
@@ -79,3 +80,82 @@ def test_ids_of_another_shape_are_refused(ids: np.ndarray) -> None:
     scores = model_of().next_scores(SRC, SRC_MASK)
     with pytest.raises(ShapeError, match=r"takes ids \(B, T\) with T >= 1, got shape"):
         scores(ids)
+
+
+def with_numbers() -> Any:
+    """A model whose parts have numbers of all kinds."""
+    model = model_of()
+    for layer in model.decoder.layers:
+        layer.self_attn.window = 3
+        layer.self_attn.rotary = nn.RotaryEmbedding(D // 2, base=10.0)
+    nn.LoRA.insert(model, ("generator", "W_v"), rank=2)
+    with ta.no_grad():
+        for part in model.modules():
+            if isinstance(part, nn.LoRA):
+                part.B += 0.3
+    return model.double().eval()
+
+
+def numbers_of(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """One of each number that a kind of module has, in the last module of this kind."""
+    found = {
+        (type(part), key): (part, key)
+        for part in model.modules()
+        for key, value in vars(part).items()
+        if type(value) in (int, float)
+    }
+    return list(found.values())
+
+
+def outcome(call: Any, *args: Any) -> Any:
+    try:
+        return call(*args).numpy()
+    except ShapeError as error:
+        return str(error)
+
+
+def test_each_number_of_each_part_counts() -> None:
+    """What comes after its change is what a new function gives, or its error."""
+    ta.manual_seed(0)
+    model, tgt, different = with_numbers(), rng_of(0).randint(0, V, (3, 5)), set()
+    scores = model.next_scores(SRC, SRC_MASK)
+    for part, key in numbers_of(model):
+        before, old = scores(tgt[:, :4]).numpy(), getattr(part, key)
+        setattr(part, key, 2 * old + (0.5 if isinstance(old, float) else -1))
+        found, right = (outcome(of, tgt) for of in (scores, model.next_scores(SRC, SRC_MASK)))
+        np.testing.assert_array_equal(found, right, err_msg=f"{type(part).__name__}.{key}")
+        found = outcome(scores, tgt[:, :4])
+        if isinstance(found, str) or (found != before).any():
+            different.add(key)
+        setattr(part, key, old)
+    assert different >= {"window", "eps", "scale", "num_heads"}
+
+
+@pytest.mark.parametrize("place", range(1, 4))  # another first id is another search
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0], [1, 1, 2, 0], [False, True, True], [2]])
+def test_other_ids_of_selected_samples_are_computed_anew(rows: list[Any], place: int) -> None:
+    """As of a search that selects samples and then takes back an id of one of them."""
+    model = model_of()
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(2).randint(0, V, (3, 5))
+    scores(tgt[:, :4])
+    scores.select(rows)
+    for changed in (False, True, False):
+        ids = tgt[rows].copy()
+        ids[-1, place] = (ids[-1, place] + changed) % V
+        right = full_pass(model, SRC[rows], SRC_MASK[rows])(ids)
+        assert_close(scores(ids).numpy(), right.numpy(), 1e-13)
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("sample", range(3))
+def test_an_id_that_differs_is_noticed_in_each_sample_and_place(sample: int, place: int) -> None:
+    """Only it and the ids after it are computed."""
+    model = model_of()
+    decoded = seen_by(model.decoder)
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(3).randint(0, V, (3, 5))
+    scores(tgt)
+    ids = tgt.copy()
+    ids[sample, place] = (ids[sample, place] + 1) % V
+    found = scores(ids)
+    assert decoded.pop() == (3, 5 - place, D)
+    assert_close(found.numpy(), full_pass(model)(ids).numpy(), 1e-13)
