@@ -97,7 +97,9 @@ class Recording(nn.Module):
         super().__init__()
         self.calls: list[dict[str, Any]] = []
 
-    def forward(self, queries: ta.Tensor, keys: ta.Tensor, values: ta.Tensor, **options: Any) -> Any:
+    def forward(
+        self, queries: ta.Tensor, keys: ta.Tensor, values: ta.Tensor, **options: Any
+    ) -> Any:
         assert keys is values
         self.calls.append(options)
         return queries

@@ -30,13 +30,66 @@ SIZES: dict[Any, dict[str, Any]] = {
 NAMES = {"key_size": "in_features", "query_size": "in_features", "value_size": "in_features"}
 
 
-@pytest.mark.parametrize("wrong", [-1, "2"])
+MAY_BE_0 = {"in_features", "out_features", "key_size", "query_size", "value_size"}
+
+
+@pytest.mark.parametrize("wrong", [0, -1, -4, 2.0, True, "2"])
 @pytest.mark.parametrize(
     ("layer", "name"), [(layer, name) for layer, sizes in SIZES.items() for name in sizes]
 )
 def test_a_wrong_size_of_a_layer_is_named(layer: Any, name: str, wrong: Any) -> None:
-    with pytest.raises(ShapeError, match=f"^{NAMES.get(name, name)} must be an integer >= .*got"):
-        layer(**SIZES[layer] | {name: wrong})
+    sizes = SIZES[layer] | {name: [wrong] if name == "normalized_shape" else wrong}
+    least = 0 if name in MAY_BE_0 else 1
+    if type(wrong) is int and wrong >= least:
+        assert {*layer(**sizes).parameters()}
+        return
+    message = f"{NAMES.get(name, name)} must be an integer >= {least}, got {wrong!r}"
+    with pytest.raises(ShapeError, match=f"^{re.escape(message)}$"):
+        layer(**sizes)
+
+
+@pytest.mark.parametrize("heads", range(-1, 9))
+@pytest.mark.parametrize("width", range(9))
+def test_a_width_is_divided_by_its_heads(width: int, heads: int) -> None:
+    for make in (
+        lambda: nn.MultiHeadAttention(3, 3, 3, width, heads),
+        lambda: nn.MultiHeadedAttention(heads, width),
+    ):
+        if heads >= 1 and width >= 1 and width % heads == 0:
+            assert make().W_o.weight.shape == (width, width)
+            continue
+        message = f"the width {width} cannot be split into {heads} heads of one size"
+        message = f"num_hiddens must be an integer >= 1, got {width}" if width < 1 else message
+        message = f"num_heads must be an integer >= 1, got {heads}" if heads < 1 else message
+        with pytest.raises(ShapeError, match=f"^{message}$"):
+            make()
+
+
+@pytest.mark.parametrize("shared", range(1, 8))
+@pytest.mark.parametrize("heads", range(1, 7))
+def test_heads_of_keys_divide_those_of_queries(heads: int, shared: int) -> None:
+    if heads % shared:
+        message = f"^num_kv_heads {shared} does not divide num_heads {heads}$"
+        with pytest.raises(ShapeError, match=message):
+            nn.MultiHeadedAttention(heads, 2 * heads, num_kv_heads=shared)
+    else:
+        made = nn.MultiHeadedAttention(heads, 2 * heads, num_kv_heads=shared)
+        assert made.W_k.out_features == made.W_v.out_features == 2 * shared
+        assert made.W_q.out_features == 2 * heads
+
+
+@pytest.mark.parametrize("turned", range(2, 13, 2))
+@pytest.mark.parametrize("kind", [nn.MultiHeadAttention, nn.MultiHeadedAttention])
+def test_a_rotary_turns_whole_heads(kind: Any, turned: int) -> None:
+    """A narrower one is refused as a wider one, when the layer is made."""
+    sizes = (2, 12) if kind is nn.MultiHeadedAttention else (12, 12, 12, 12, 2)
+    rotary = nn.RotaryEmbedding(turned)
+    if turned == 6:
+        assert kind(*sizes, rotary=rotary).rotary is rotary
+    else:
+        message = f"^a head has 6 numbers, and its rotary turns {turned}$"
+        with pytest.raises(ShapeError, match=message):
+            kind(*sizes, rotary=rotary)
 
 
 def encoder(layers: int = 2) -> nn.Encoder:

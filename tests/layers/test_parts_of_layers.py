@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from common import assert_close, rng_of, signed
+from common import assert_close, random_parameters, rng_of, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -190,3 +191,96 @@ def test_each_name_of_an_activation_is_its_function(activation: str, function: A
         copy = nn.PositionwiseFeedForward(D, 6, activation=other).eval().to(ta.float64)
         copy.load_state_dict(module.state_dict())
         assert np.abs(copy(x).numpy() - right.numpy()).max() > 1e-6
+
+
+NO_NORM: list[Any] = [
+    "Pre",
+    "POST",
+    " pre",
+    "",
+    "p",
+    "layer",
+    None,
+    True,
+    1,
+    nn.LayerNorm,
+    nn.RMSNorm,
+]
+
+
+@pytest.mark.parametrize("wrong", NO_NORM, ids=[str(i) for i in range(len(NO_NORM))])
+def test_the_order_of_a_norm_is_one_of_two_words(wrong: Any) -> None:
+    message = f'norm must be "pre" or "post", got {wrong!r}: the class of the norm is norm_layer'
+    for make in (lambda **options: nn.SublayerConnection(D, **options), *LAYERS.values()):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            make(norm=wrong)
+
+
+class Thrice(nn.Module):
+    """In the place of a Dropout, which would be random."""
+
+    def forward(self, x: ta.Tensor) -> ta.Tensor:
+        return 3 * x
+
+
+def attended(q: ta.Tensor, k: ta.Tensor, v: ta.Tensor) -> ta.Tensor:
+    return 3 * (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def heads_attended(m: Any, q: ta.Tensor, k: ta.Tensor, v: ta.Tensor) -> ta.Tensor:
+    split = [y.reshape(2, 3, 2, D // 2).transpose(1, 2) for y in (m.W_q(q), m.W_k(k), m.W_v(v))]
+    return m.W_o(attended(*split).transpose(1, 2).flatten(2))
+
+
+def added(q: ta.Tensor, k: ta.Tensor, v: ta.Tensor, m: Any) -> ta.Tensor:
+    scores = m.w_v((m.W_q(q).unsqueeze(2) + m.W_k(k).unsqueeze(1)).tanh()).squeeze(-1)
+    return 3 * scores.softmax(-1) @ v
+
+
+# What each module gives if its dropout multiplies by 3: the place of the dropout in its formula.
+DROPPED: dict[str, tuple[tuple[Any, ...], int, Callable[..., ta.Tensor]]] = {
+    "DotProductAttention": ((), 3, lambda m, q, k, v: attended(q, k, v)),
+    "AdditiveAttention": ((D, D, 5), 3, lambda m, q, k, v: added(q, k, v, m)),
+    "MultiHeadAttention": ((D, D, D, D, 2), 3, heads_attended),
+    "MultiHeadedAttention": ((2, D), 3, heads_attended),
+    "PositionalEncoding": ((D,), 1, lambda m, x: 3 * (x + m.P[:, :3])),
+    "LearnedPositionalEncoding": ((D,), 1, lambda m, x: 3 * (x + m.weight[:3])),
+    "PositionwiseFeedForward": ((D, 6), 1, lambda m, x: m.w_2(3 * F.relu(m.w_1(x)))),
+    "SwiGLU": ((D, 6), 1, lambda m, x: m.w_2(3 * F.silu(m.w_1(x)) * m.w_3(x))),
+    "LoRA": ((nn.Linear(D, 6), 2, 0.5), 1, lambda m, x: m.linear(x) + 1.5 * (x @ m.A.T) @ m.B.T),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_dropout_stands_at_its_place_in_the_formula(name: str) -> None:
+    arguments, count, right = DROPPED[name]
+    module = random_parameters(getattr(nn, name)(*arguments), rng_of(0)).double()
+    xs = [ta.tensor(signed(rng_of(i), 2, 3, D)) for i in range(1, count + 1)]
+    module.dropout = Thrice()
+    assert_close(module(*xs).detach().numpy(), right(module, *xs).detach().numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("norm_layer", [nn.LayerNorm, nn.RMSNorm])
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_connection_has_its_norm_and_its_dropout_in_order(order: str, norm_layer: Any) -> None:
+    connection = nn.SublayerConnection(D, norm=order, norm_layer=norm_layer)
+    connection = random_parameters(connection, rng_of(0)).double()
+    connection.dropout = Thrice()
+    x, norm = ta.tensor(signed(rng_of(1), 2, 3, D)), connection.norm
+    right = x + 3 * norm(x).sin() if order == "pre" else norm(x + 3 * x.sin())
+    assert_close(connection(x, ta.Tensor.sin).detach().numpy(), right.detach().numpy(), 1e-13)
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_each_connection_of_a_layer_drops_what_its_part_gives(kind: str, order: str) -> None:
+    """With probability 1 nothing of a part is left: x alone, or its norms, in training only."""
+    layer = LAYERS[kind](dropout=1.0, norm=order).double()
+    x = ta.tensor(signed(rng_of(2), 2, 3, D))
+    given = (x,) if kind == "encoder" else (x, x + 1)
+    right = x
+    if order == "post":
+        for connection in layer.sublayer:
+            right = connection.norm(right)
+    assert_close(layer.train()(*given).numpy(), right.numpy(), 1e-13)
+    assert np.abs(layer.eval()(*given).numpy() - right.numpy()).max() > 0.01

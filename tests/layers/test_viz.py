@@ -168,3 +168,37 @@ def test_a_mean_is_drawn_at_the_middle_of_its_window(window):
     assert len(line.get_xdata()) == 31 - window
     beside = line.get_xdata() - line.get_ydata()
     np.testing.assert_allclose(beside, (window % 2 == 0) / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0, 1, 2), (1, 0, 0, 0), (1, 1, 1, 1)])
+def test_the_bar_speaks_of_orange_only_where_a_reader_sees_it(
+    place: tuple[int, ...], value: float
+) -> None:
+    """An invisible cell is hatched, whatever its number is: scores before a softmax hold -inf."""
+    weights = np.full((2, 2, 2, 3), 0.25)
+    weights[place] = value
+    for is_visible in (True, False):
+        mask = np.ones(weights.shape, bool)
+        mask[place] = is_visible
+        *panels, bar = viz.show_heatmaps(weights, mask=mask, zlabel="Score").axes
+        assert bar.get_ylabel() == "Score" + " (orange: NaN or infinite)" * is_visible
+        shown = np.stack([np.ma.getmaskarray(panel.images[0].get_array()) for panel in panels])
+        assert np.argwhere(shown.reshape(weights.shape)).tolist() == [list(place)]
+        hatched = [len(panel.collections) for panel in panels]
+        assert sum(hatched) == (not is_visible)
+        assert hatched[2 * place[0] + place[1]] == (not is_visible)
+
+
+def test_the_numbers_of_invisible_cells_do_not_count_for_the_scale() -> None:
+    mask = np.array([[[True, False], [True, True]]])
+    for number in (-5.0, 7.0, np.nan, np.inf, -np.inf):
+        weights = np.array([[0.0, number], [0.5, 1.0]])
+        panel, bar = viz.show_heatmaps(weights, mask=mask).axes
+        assert panel.images[0].get_clim() == (0, 1)
+        assert bar.get_ylabel() == "Weight"
+        if np.isfinite(number):
+            with pytest.raises(ValueError, match="^weights lie between 0 and 1, got values from"):
+                viz.show_heatmaps(weights)
+    all_hidden = viz.show_heatmaps(np.full((2, 2), np.nan), mask=np.zeros((1, 2, 2), bool))
+    assert all_hidden.axes[1].get_ylabel() == "Weight"

@@ -176,6 +176,92 @@ def test_packed_samples_and_int8():
     assert hooks(model) == 0
 
 
+def with_shared_heads(shared: int, packed: bool = False, **options: object) -> nn.Encoder:
+    """Two layers of four heads, of which some share keys and values."""
+    ta.manual_seed(7)
+    attention = nn.MultiHeadedAttention(4, 12, num_kv_heads=shared, **options)
+    layer = nn.EncoderLayer(12, attention, nn.PositionwiseFeedForward(12, 8))
+    return nn.Encoder(layer, 2, skip_padding=packed).double().eval()
+
+
+def without(attention: nn.MultiHeadedAttention, gone: list[int]) -> nn.MultiHeadedAttention:
+    """The same attention where each head has keys and values of its own; those of the heads that
+    are gone are 0."""
+    heads = attention.num_heads
+    own = nn.MultiHeadedAttention(heads, heads * 3).double().eval()
+    own.load_state_dict(
+        {
+            name: x.reshape(attention.num_kv_heads, 3, -1)
+            .repeat_interleave(heads // attention.num_kv_heads, 0)
+            .reshape(own.state_dict()[name].shape)
+            if name.startswith(("W_k", "W_v"))
+            else x
+            for name, x in attention.state_dict().items()
+        }
+    )
+    with ta.no_grad():
+        for head in gone:
+            own.W_v.weight[3 * head : 3 * head + 3] = 0
+            own.W_v.bias[3 * head : 3 * head + 3] = 0
+    return own
+
+
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_each_head_of_queries_is_one_whoever_shares_its_keys(shared: int) -> None:
+    """Each alone, each two, and all: the others give what they gave."""
+    encoder, x = with_shared_heads(shared), ta.randn(2, 5, 12, dtype=ta.float64)
+    lens = [5, 3]
+    for gone in ([0], [1], [2], [3], [0, 3], [1, 2], [2, 3], [0, 1, 2, 3]):
+        other = copy.deepcopy(encoder)
+        other.layers[1].self_attn = without(encoder.layers[1].self_attn, gone)
+        right = other(x, valid_lens=lens).detach().numpy()
+        with ablated(encoder, [(1, head) for head in gone]):
+            close(encoder(x, valid_lens=lens), right)
+    assert np.abs(encoder(x, valid_lens=lens).detach().numpy() - right).max() > 0.01
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("head", range(4))
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_the_mean_of_one_head_takes_its_place(shared: int, head: int, packed: bool) -> None:
+    encoder, x = with_shared_heads(shared, packed), ta.randn(2, 5, 12, dtype=ta.float64)
+    projection, seen = encoder.layers[0].self_attn.W_o, []
+    as_it_was = copy.deepcopy(projection)
+    for to in ("zero", "mean"):
+        handle = projection.register_forward_hook(lambda _, args, out: seen.append(args[0].numpy()))
+        encoder(x, valid_lens=[5, 3])
+        handle.remove()
+        joined = seen.pop()
+        assert joined.shape == ((8, 12) if packed else (2, 5, 12))
+        own = joined[..., 3 * head : 3 * head + 3]
+        own[...] = own.mean(tuple(range(own.ndim - 1))) if to == "mean" else 0
+        with ablated(encoder, [(0, head)], to):
+            handle = encoder.layers[0].self_attn.register_forward_hook(
+                lambda _, args, out: seen.append(out.numpy())
+            )
+            encoder(x, valid_lens=[5, 3])
+            handle.remove()
+        close(as_it_was(ta.tensor(joined)), seen.pop())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_weights_are_those_of_each_head_of_queries(shared: int, packed: bool) -> None:
+    encoder, x = with_shared_heads(shared, packed), ta.randn(2, 5, 12, dtype=ta.float64)
+    chosen = [(layer, head) for layer in (1, 0) for head in (3, 1, 0, 2)]
+    with observed(encoder, [1, *chosen, 0]) as seen:
+        encoder(x, valid_lens=[5, 3])
+    assert set(seen.weights) == {0, 1, *chosen}
+    for layer, head in chosen:
+        whole = seen.weights[layer]
+        assert whole.shape == (2, 4, 5, 5)
+        assert seen.weights[layer, head].equal(whole[:, head])
+        others = [whole[:, h] for h in range(4) if h != head]
+        assert not any(seen.weights[layer, head].equal(other) for other in others)
+    with pytest.raises(IndexError, match="^layer 1 has the heads 0 to 3, got 4$"):
+        observed(encoder, [(1, 4)]).__enter__()
+
+
 def test_hooks_end_with_an_error(model):
     for block in (observed(model, [0]), ablated(model, [(0, 0)])):
         with pytest.raises(ta.errors.ShapeError), block:
