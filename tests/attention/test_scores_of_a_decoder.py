@@ -139,7 +139,7 @@ def test_other_ids_of_selected_samples_are_computed_anew(rows: list[Any], place:
     scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(2).randint(0, V, (3, 5))
     scores(tgt[:, :4])
     scores.select(rows)
-    for changed in (False, True, False):
+    for changed in (True, False, True):  # at once, and in later calls
         ids = tgt[rows].copy()
         ids[-1, place] = (ids[-1, place] + changed) % V
         right = full_pass(model, SRC[rows], SRC_MASK[rows])(ids)
