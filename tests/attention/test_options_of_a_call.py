@@ -86,7 +86,9 @@ def test_both_names_of_an_attention_take_each_option(option: str, setting: str) 
 @pytest.mark.parametrize("setting", ["plain", "window", "shared heads"])
 def test_positions_without_a_rotary_are_an_error(setting: str) -> None:
     for module in pair(setting):
-        with pytest.raises(ValueError, match="^positions are for an attention with `rotary`, this"):
+        with pytest.raises(
+            ValueError, match=r"^positions are for an attention with `rotary`, this"
+        ):
             module(*[numbers(0)] * 3, positions=range(N))
 
 

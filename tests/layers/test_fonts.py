@@ -114,7 +114,7 @@ def test_boxes_of_a_last_resort_are_no_signs(install: Install) -> None:
 
 def test_the_warning_names_the_signs_and_their_scripts_once(install: Install) -> None:
     install(("Thai", 400, "\u0e01"))
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning, match="no font of this machine") as said:
         found = fonts.families_for(frozenset("\u4e2d\u6587\u3042\u0e01a"))
     assert found == [fonts.OWN, "Thai"]
     (one,) = said

@@ -113,7 +113,7 @@ def test_an_element_may_be_left_out_of_a_module_list_alone() -> None:
     assert list(made.state_dict()) == ["1.weight", "1.bias"]
     made[0] = nn.ReLU()
     assert [type(part) for part in made] == [nn.ReLU, nn.Linear]
-    with pytest.raises(TypeError, match="^a Sequential holds modules, got NoneType$"):
+    with pytest.raises(TypeError, match=r"^a Sequential holds modules, got NoneType$"):
         nn.Sequential(nn.ReLU()).append(None)  # type: ignore[arg-type]
 
 

@@ -103,5 +103,7 @@ def test_a_buffer_that_was_computed_takes_none(strict: bool) -> None:
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("wrong", [3, "path.npz", [("0.weight", 1)], None])
 def test_what_is_no_dict_is_no_state(wrong: Any, strict: bool) -> None:
-    with pytest.raises(TypeError, match="^load_state_dict takes a dict of tensors, got .*ta.load"):
+    with pytest.raises(
+        TypeError, match=r"^load_state_dict takes a dict of tensors, got .*ta\.load"
+    ):
         model().load_state_dict(wrong, strict=strict)

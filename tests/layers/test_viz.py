@@ -198,7 +198,7 @@ def test_the_numbers_of_invisible_cells_do_not_count_for_the_scale() -> None:
         assert panel.images[0].get_clim() == (0, 1)
         assert bar.get_ylabel() == "Weight"
         if np.isfinite(number):
-            with pytest.raises(ValueError, match="^weights lie between 0 and 1, got values from"):
+            with pytest.raises(ValueError, match=r"^weights lie between 0 and 1, got values from"):
                 viz.show_heatmaps(weights)
     all_hidden = viz.show_heatmaps(np.full((2, 2), np.nan), mask=np.zeros((1, 2, 2), bool))
     assert all_hidden.axes[1].get_ylabel() == "Weight"

@@ -162,7 +162,8 @@ SHOWN: dict[str, tuple[Any, str]] = {
     "text and parts": (
         nn.SublayerConnection(4, dropout=0.0, norm="post", norm_layer=nn.RMSNorm),
         "SublayerConnection(norm='post'\n"
-        "  (norm): RMSNorm((4,), eps=None, elementwise_affine=True)\n  (dropout): Dropout(p=0.0)\n)",
+        "  (norm): RMSNorm((4,), eps=None, elementwise_affine=True)\n"
+        "  (dropout): Dropout(p=0.0)\n)",
     ),
 }
 

@@ -258,7 +258,7 @@ def test_weights_are_those_of_each_head_of_queries(shared: int, packed: bool) ->
         assert seen.weights[layer, head].equal(whole[:, head])
         others = [whole[:, h] for h in range(4) if h != head]
         assert not any(seen.weights[layer, head].equal(other) for other in others)
-    with pytest.raises(IndexError, match="^layer 1 has the heads 0 to 3, got 4$"):
+    with pytest.raises(IndexError, match=r"^layer 1 has the heads 0 to 3, got 4$"):
         observed(encoder, [(1, 4)]).__enter__()
 
 
