@@ -159,3 +159,16 @@ def test_an_id_that_differs_is_noticed_in_each_sample_and_place(sample: int, pla
     found = scores(ids)
     assert decoded.pop() == (3, 5 - place, D)
     assert_close(found.numpy(), full_pass(model)(ids).numpy(), 1e-13)
+
+
+def test_samples_that_were_selected_twice_stay_so_where_the_model_changes() -> None:
+    """The source is encoded anew then, for the samples of both selections."""
+    model = model_of()
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(4).randint(0, V, (3, 4))
+    scores(tgt[:, :2])
+    scores.select([2, 0])
+    scores.select([1, 1, 0])
+    rows = [0, 0, 2]
+    model.encoder.norm.eps = 0.5
+    right = full_pass(model, SRC[rows], SRC_MASK[rows])(tgt[rows])
+    assert_close(scores(tgt[rows]).numpy(), right.numpy(), 1e-13)
