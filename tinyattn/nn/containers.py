@@ -51,10 +51,10 @@ class Modules(Module, MutableSequence[AnyModule]):
     @overload
     def __getitem__(self, index: int) -> AnyModule: ...
     @overload
-    def __getitem__(self, index: slice) -> ModuleList[AnyModule]: ...
-    def __getitem__(self, index: int | slice) -> AnyModule | ModuleList[AnyModule]:
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> AnyModule | Self:
         if isinstance(index, slice):
-            return ModuleList(list(self)[index])
+            return type(self)(list(self)[index])
         return list(self)[index]
 
     def __setitem__(self, index: Any, module: Any) -> None:
