@@ -10,7 +10,7 @@ import pytest
 
 import tinyattn.torch_names as ours
 from tinyattn.torch_names.testing import assert_close
-from tinyattn.torch_names.utils.data import DataLoader, RandomSampler, random_split
+from tinyattn.torch_names.utils.data import DataLoader, RandomSampler, Subset, random_split
 
 ROWS = [[0, 2], [1]]
 
@@ -127,3 +127,28 @@ def test_what_is_not_close_says_why() -> None:
             assert_close(actual, expected)
     with pytest.raises(ValueError, match=r"^rtol and atol go together, got 0.1 and None"):
         assert_close(x, x, rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+@pytest.mark.parametrize(
+    "indices", [[], [3], [0, 1, 2, 3, 4], [2, 2], [4, 0, 4, 4, 1, 0], [-1, 4, -5]], ids=str
+)
+def test_a_subset_has_the_samples_of_its_indices(kind: Any, indices: list[int]) -> None:
+    """In their order, and as often as they are there: one that draws with replacement repeats."""
+    samples = [10.0, 11.0, 12.0, 13.0, 14.0]
+    part = Subset(samples, kind(indices))
+    expected = [samples[i] for i in indices]
+    assert len(part) == len(indices)
+    assert [part[i] for i in range(len(part))] == expected
+    assert [part[-i - 1] for i in range(len(part))] == expected[::-1]
+    for size in (1, 2, 4):
+        batches = [batch.tolist() for batch in DataLoader(part, size)]
+        assert batches == [expected[i : i + size] for i in range(0, len(expected), size)]
+        assert len(DataLoader(part, size)) == len(batches)
+    if indices:
+        shuffled = [x for batch in DataLoader(part, 2, shuffle=True) for x in batch.tolist()]
+        assert sorted(shuffled) == sorted(expected)
+        assert len(part + part) == 2 * len(part)
+        assert [(part + part)[i] for i in range(2 * len(part))] == expected * 2
+        inner = Subset(part, [*range(len(part))] * 2)
+        assert [inner[i] for i in range(len(inner))] == expected * 2
