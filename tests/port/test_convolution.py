@@ -314,3 +314,33 @@ def test_a_channel_with_one_number_is_not(shape: tuple[int, ...]) -> None:
     assert str(raised.value) == f"batch_norm needs two numbers per channel to train, x {shape}"
     assert (mean.tolist(), var.tolist()) == ([0.0] * 3, [1.0] * 3)
     assert F.batch_norm(ours.ones(shape), mean, var).shape == shape
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_an_option_is_a_number_or_one_for_each_dimension(dims: int) -> None:
+    """In a list or a tuple, also a list of one; a list of another length is refused by name."""
+    x, weight = ours.randn(2, 3, *[8] * dims), ours.randn(4, 3, *[3] * dims)
+    calls: dict[str, Callable[..., Any]] = {
+        "kernel_size": lambda n: getattr(F, f"avg_pool{dims}d")(x, n),
+        "stride": lambda n: getattr(F, f"conv{dims}d")(x, weight, stride=n),
+        "padding": lambda n: getattr(F, f"conv{dims}d")(x, weight, padding=n),
+        "dilation": lambda n: getattr(F, f"conv{dims}d")(x, weight, dilation=n),
+        "output_size": lambda n: getattr(F, f"adaptive_avg_pool{dims}d")(x, n),
+    }
+    pools = {
+        "stride": lambda n: getattr(F, f"max_pool{dims}d")(x, 3, n),
+        "padding": lambda n: getattr(F, f"max_pool{dims}d")(x, 4, 1, n),
+        "dilation": lambda n: getattr(F, f"max_pool{dims}d")(x, 3, 1, 0, n),
+    }
+    for name, call in (*calls.items(), *pools.items()):
+        for wrap in (list, tuple):
+            assert call(wrap([2] * dims)).equal(call(2))
+            assert call(wrap([2])).equal(call(2))
+            for wrong in ([], [2] * (dims + 1)):
+                with pytest.raises(ShapeError) as raised:
+                    call(wrap(wrong))
+                got = wrong if name == "output_size" else wrap(wrong)
+                assert str(raised.value) == f"{name} is one number or {dims}, got {got}"
+        for wrong in (-1, 1.5, "a", *([0] if name != "padding" else [])):
+            with pytest.raises(ShapeError, match=f"^{name} must be an integer >= "):
+                call(wrong)

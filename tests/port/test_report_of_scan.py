@@ -286,7 +286,8 @@ def test_a_name_is_found_wherever_it_stands(line: str) -> None:
     """A value, a call and a method."""
     outside = f"import torch\n{'async ' * ('await' in line)}def f(x):\n  "
     for name, known in [
-        ("torch.NoName", "torch.NoName"), ("torch.nn.Fold(2)", "torch.nn.Fold"), ("x.svd()", "x.svd"),
+        ("torch.NoName", "torch.NoName"), ("torch.nn.Fold(2)", "torch.nn.Fold"),
+        ("x.svd()", "x.svd"),
     ]:  # fmt: skip
         found = Scan(outside + line.format(name)).groups["left out"]
         assert known in {key for key, _ in found}
@@ -331,6 +332,28 @@ def test_a_weight_or_bias_takes_no_attribute(layer: str, name: str) -> None:
         found = groups_of(change.format(f"{layer}.{name}"), "left out")
         assert found == {"x.frozen": scan.NO_ATTRIBUTE}
     for fine in (f"{layer}.{name}.grad = None", f"{layer}.{name}.requires_grad = False",
-                 f"{layer}.{name} = 3", f"{layer}.other.frozen = True", f"y = {layer}.{name}.frozen",
-                 f"{layer}.frozen = {layer}.{name}"):  # fmt: skip
+                 f"{layer}.{name} = 3", f"{layer}.other.frozen = True",
+                 f"y = {layer}.{name}.frozen", f"{layer}.frozen = {layer}.{name}"):  # fmt: skip
         assert groups_of(fine, "left out") == {}, fine
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["apex", "fairscale", "fairseq", "flash_attn", "lightning", "pytorch_lightning", "timm",
+     "triton", "pytorch_metric_learning", "xformers", "torchvision", "torchaudio", "torchtext"],
+)  # fmt: skip
+def test_a_package_that_needs_pytorch_is_left_out_of_every_import(package: str) -> None:
+    for statement in (
+        "import {}", "import {}.models", "import {} as x", "import {}.models as x", "import os, {}",
+        "from {} import x", "from {} import x as y, z", "from {}.models import x",
+    ):  # fmt: skip
+        line = statement.format(package)
+        found = Scan(f"import os\n{line}\n")
+        assert {**found.groups["left out"]}.keys() == {(package, "a package that needs PyTorch")}, (
+            line
+        )
+        assert set(*found.groups["left out"].values()) == {2}
+        assert rewritten(line) == line
+    for line in (f"from .{package} import x", f"from . import {package}", f"import my.{package}",
+                 f"import my_{package}", f"from my.{package} import x"):  # fmt: skip
+        assert "left out" not in Scan(line).groups, line

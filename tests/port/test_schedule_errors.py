@@ -252,6 +252,7 @@ def test_the_last_rates_are_those_of_the_optimizer_from_the_start(name: str) -> 
     schedule = (MADE | SEVERAL)[name](optimizer)
     for _ in range(6):
         assert schedule.get_last_lr() == rates_of(optimizer)
+        schedule.get_last_lr().clear()  # a list of the caller's own
         schedule.step(*[1.0] * (name == "ReduceLROnPlateau"))
     assert schedule.get_last_lr() == rates_of(optimizer)
 
@@ -354,3 +355,82 @@ def test_what_differs_between_groups_comes_in_a_list_or_a_tuple(listed: Any) -> 
     for _ in range(3):
         plateau.step(1.0)
     assert rates_of(optimizer) == [0.02, 0.03]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_an_option_changes_nothing_or_is_refused(name: str) -> None:
+    """What says how PyTorch computes is taken with every value; what gives other numbers is not."""
+    w = ta.ones(2, requires_grad=True)
+    instead = {
+        "maximize": "minimize -loss", "centered": "use Adam", "amsgrad": "leave it out",
+        "differentiable": "leave it out",
+    }  # fmt: skip
+    for option, hint in instead.items():
+        with pytest.raises(ValueError) as raised:  # noqa: PT011  the whole sentence is compared
+            getattr(optim, name)([w], lr=0.1, **{option: True})
+        assert str(raised.value) == f"{option}=True is not there: {hint}"
+    usual = getattr(optim, name)([w], lr=0.1)
+    for options in (
+        dict.fromkeys(instead, False), *({way: value} for way in ("foreach", "fused", "capturable")
+                                         for value in (True, False, None)),
+    ):  # fmt: skip
+        made = getattr(optim, name)([w], lr=0.1, **options)
+        assert made.state_dict() == usual.state_dict()
+        assert made.defaults == usual.defaults
+    with pytest.raises(TypeError, match="'quux'"):
+        getattr(optim, name)([w], lr=0.1, quux=False)
+
+
+@pytest.mark.parametrize("milestones", [[1, 3], [2, 4], [0, 2], [2, 2], [0, 0]], ids=str)
+def test_the_schedule_of_a_step_is_that_of_the_milestones_before_it(milestones: list[int]) -> None:
+    optimizer, factors = optimizer_of(), (0.5, 0.25, 0.125)
+    parts = [schedules.ConstantLR(optimizer, factor, 99) for factor in factors]
+    schedule = schedules.SequentialLR(optimizer, parts, milestones)
+    for n in range(6):
+        expected = 0.1 * factors[sum(n >= milestone for milestone in milestones)]
+        assert rates_of(optimizer) == pytest.approx([expected] * 2)
+        assert schedule.get_last_lr() == rates_of(optimizer)
+        assert schedule.last_epoch == n
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("mode", "threshold_mode", "limit"),
+    [("min", "rel", 1.5), ("min", "abs", 1.75), ("max", "rel", 2.5), ("max", "abs", 2.25)],
+)
+def test_a_number_at_the_limit_is_no_better(mode: str, threshold_mode: str, limit: float) -> None:
+    """After 2 as the best so far, with a threshold of 1/4."""
+    step = 2.0**-20 if mode == "max" else -(2.0**-20)
+    for number, falls in ((2.0, True), (limit, True), (limit + step, False), (limit + 1, None)):
+        optimizer = optimizer_of()
+        plateau = schedules.ReduceLROnPlateau(
+            optimizer, mode, 0.5, 0, 0.25, threshold_mode, min_lr=[0.0, 0.1]
+        )
+        plateau.step(2.0)
+        plateau.step(number)
+        falls = mode == "min" if falls is None else falls
+        assert rates_of(optimizer) == ([0.05, 0.1] if falls else [0.1, 0.1])
+        assert plateau.best == (2.0 if falls else number)
+
+
+@pytest.mark.parametrize("patience", [0, 1, 3])
+@pytest.mark.parametrize("cooldown", [0, 1, 2])
+def test_a_rate_falls_after_its_patience_and_cooldown(patience: int, cooldown: int) -> None:
+    optimizer = optimizer_of(1)
+    plateau = schedules.ReduceLROnPlateau(optimizer, "min", 0.5, patience, cooldown=cooldown)
+    rates = []
+    for _ in range(16):
+        plateau.step(1.0)
+        rates.append(rates_of(optimizer)[0])
+    falls = [n for n in range(1, 16) if rates[n] < rates[n - 1]]
+    assert falls == [*range(patience + 1, 16, patience + 1 + cooldown)]
+    assert rates[-1] == 0.1 * 0.5 ** len(falls)
+
+
+def test_a_small_change_of_a_rate_is_not_made() -> None:
+    for eps, rate in ((0.25, 0.25), (0.125, 0.25), (0.0625, 0.125)):
+        optimizer = optim.SGD([group(ta)], lr=0.25)
+        plateau = schedules.ReduceLROnPlateau(optimizer, "min", 0.5, 0, eps=eps)
+        plateau.step(1.0)
+        plateau.step(1.0)
+        assert rates_of(optimizer) == [rate]

@@ -71,7 +71,9 @@ def test_options_of_assert_close(torch: Any) -> None:
 
 def test_the_largest_error_that_is_close() -> None:
     """The tolerances are those of PyTorch's table: of float32 1.3e-6 and 1e-5."""
-    for dtype, rtol, atol in (("float16", 1e-3, 1e-5), ("float32", 1.3e-6, 1e-5)):
+    for dtype, rtol, atol in (
+        ("float16", 1e-3, 1e-5), ("float32", 1.3e-6, 1e-5), ("float64", 1e-7, 1e-7),
+    ):  # fmt: skip
         one, zero = (np.full(1, n, np.float64) for n in (1.0, 0.0))
         for start in (one, zero):
             limit = atol + rtol * start
