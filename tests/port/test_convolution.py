@@ -223,3 +223,124 @@ def test_a_layer_is_of_one_kind_alone(torch: Any, kinds: tuple[str, str]) -> Non
         for t, module in ((ours, mine), (torch, right)):
             module.apply(lambda m, t=t: fill(t, m))
         np.testing.assert_array_equal(mine.weight.detach().numpy(), right.weight.detach().numpy())
+
+
+def in_each_window(
+    x: np.ndarray, size: Any, stride: Any, padding: Any, dilation: Any, value: float
+) -> np.ndarray:
+    """(B, C, H, W) -> (B, C, O, P, K, L): what each window sees, by the definition."""
+    pads = [(0, 0), (0, 0), *((n, n) for n in padding)]
+    x = np.pad(x, pads, constant_values=value)
+    rows, columns = (
+        [[start + d * i for i in range(k)] for start in range(0, n - d * (k - 1), step)]
+        for n, k, d, step in zip(x.shape[2:], size, dilation, stride, strict=True)
+    )
+    return np.stack([np.stack([x[:, :, r][..., c] for c in columns], 2) for r in rows], 2)
+
+
+# Height and width differ in one option, or in all of them.
+UNLIKE: list[dict[str, Any]] = [
+    {"padding": (1, 0)}, {"padding": (0, 1)}, {"stride": (2, 1)}, {"stride": (1, 2)},
+    {"dilation": (2, 1)}, {"dilation": (1, 2)}, {"size": (3, 2)}, {"size": (2, 3)},
+    {"size": (3, 4), "stride": (2, 3), "padding": (1, 2), "dilation": (2, 1)},
+    {"size": (4, 2), "stride": (3, 1), "padding": (2, 0), "dilation": (1, 3)},
+]  # fmt: skip
+
+
+def named(options: Any) -> str:
+    return "-".join(f"{name}{a}{b}" for name, (a, b) in options.items())
+
+
+@pytest.mark.parametrize("options", UNLIKE, ids=named)
+def test_each_dimension_has_its_own_option(options: dict[str, Any]) -> None:
+    """Beside the definition, for each function of windows and its module."""
+    usual = {"size": (2, 2), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    size, stride, padding, dilation = (usual | options).values()
+    x, weight, bias = numbers(1, 2, 4, 9, 8), numbers(2, 6, 2, *size), numbers(3, 6)
+    seen = in_each_window(x, size, stride, padding, dilation, 0.0)
+    halves = [np.einsum("bcopkl,dckl->bdop", seen[:, 2 * g : 2 * g + 2], weight[3 * g : 3 * g + 3])
+              for g in (0, 1)]  # fmt: skip
+    expected = np.concatenate(halves, 1) + bias[:, None, None]
+    tensors = [ours.tensor(array) for array in (x, weight, bias)]
+    found = F.conv2d(*tensors, stride, padding, dilation, 2)
+    np.testing.assert_allclose(found.numpy(), expected, 1e-12, 1e-12)
+    layer = nn.Conv2d(4, 6, size, stride, padding, dilation, 2, dtype=ours.float64)
+    layer.load_state_dict({"weight": tensors[1], "bias": tensors[2]})
+    assert layer(tensors[0]).tolist() == found.tolist()
+
+    border = tuple(min(p, k // 2) for p, k in zip(padding, size, strict=True))
+    highest = in_each_window(x, size, stride, border, dilation, -np.inf).max((-1, -2))
+    for pool in (F.max_pool2d(tensors[0], size, stride, border, dilation),
+                 nn.MaxPool2d(size, stride, border, dilation)(tensors[0])):  # fmt: skip
+        assert pool.tolist() == highest.tolist()
+    mean = in_each_window(x, size, stride, border, (1, 1), 0.0).mean((-1, -2))
+    for pool in (F.avg_pool2d(tensors[0], size, stride, border),
+                 nn.AvgPool2d(size, stride, border)(tensors[0])):  # fmt: skip
+        np.testing.assert_allclose(pool.numpy(), mean, 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3), (1, 3, 2), (2, 3, 1), (4, 3, 5), (1, 3, 1, 2), (1, 3, 2, 1), (2, 3, 1, 1),
+              (1, 3, 4, 5), (4, 3, 2, 2)],
+)  # fmt: skip
+def test_a_channel_with_two_numbers_is_normalized(shape: tuple[int, ...]) -> None:
+    """Whether they are of two samples or of one image: by the formula in float64."""
+    x, weight, bias = numbers(1, *shape), numbers(2, 3), numbers(3, 3)
+    dims = tuple(i for i in range(len(shape)) if i != 1)
+    channel = (3, *[1] * (len(shape) - 2))
+    mean, var, unbiased = x.mean(dims), x.var(dims), x.var(dims, ddof=1)
+    expected = (x - mean.reshape(channel)) / np.sqrt(var.reshape(channel) + 0.01)
+    expected = expected * weight.reshape(channel) + bias.reshape(channel)
+    running = [ours.tensor(numbers(4, 3)), ours.tensor(numbers(5, 3) ** 2)]
+    before = [each.numpy().copy() for each in running]
+    tensors = [ours.tensor(array) for array in (x, *before, weight, bias)]
+    out = F.batch_norm(tensors[0], *running, *tensors[3:], training=True, momentum=0.3, eps=0.01)
+    np.testing.assert_allclose(out.numpy(), expected, 1e-10, 1e-10)
+    for found, old, new in zip(running, before, (mean, unbiased), strict=True):
+        np.testing.assert_allclose(found.numpy(), 0.7 * old + 0.3 * new, 1e-12)
+    layer = (nn.BatchNorm1d if len(shape) < 4 else nn.BatchNorm2d)(3, 0.01, 0.3, dtype=ours.float64)
+    state = dict(zip(("running_mean", "running_var", "weight", "bias"), tensors[1:], strict=True))
+    layer.load_state_dict(state, strict=False)
+    np.testing.assert_allclose(layer(tensors[0]).numpy(), expected, 1e-10, 1e-10)
+    np.testing.assert_allclose(layer.running_var.numpy(), running[1].numpy(), 1e-12)
+    assert int(layer.num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 3, 1), (1, 3, 1, 1), (0, 3), (0, 3, 2, 2)])
+def test_a_channel_with_one_number_is_not(shape: tuple[int, ...]) -> None:
+    mean, var = ours.zeros(3), ours.ones(3)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  the sentence is compared as a whole
+        F.batch_norm(ours.ones(shape), mean, var, training=True)
+    assert str(raised.value) == f"batch_norm needs two numbers per channel to train, x {shape}"
+    assert (mean.tolist(), var.tolist()) == ([0.0] * 3, [1.0] * 3)
+    assert F.batch_norm(ours.ones(shape), mean, var).shape == shape
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_an_option_is_a_number_or_one_for_each_dimension(dims: int) -> None:
+    """In a list or a tuple, also a list of one; a list of another length is refused by name."""
+    x, weight = ours.randn(2, 3, *[8] * dims), ours.randn(4, 3, *[3] * dims)
+    calls: dict[str, Callable[..., Any]] = {
+        "kernel_size": lambda n: getattr(F, f"avg_pool{dims}d")(x, n),
+        "stride": lambda n: getattr(F, f"conv{dims}d")(x, weight, stride=n),
+        "padding": lambda n: getattr(F, f"conv{dims}d")(x, weight, padding=n),
+        "dilation": lambda n: getattr(F, f"conv{dims}d")(x, weight, dilation=n),
+        "output_size": lambda n: getattr(F, f"adaptive_avg_pool{dims}d")(x, n),
+    }
+    pools = {
+        "stride": lambda n: getattr(F, f"max_pool{dims}d")(x, 3, n),
+        "padding": lambda n: getattr(F, f"max_pool{dims}d")(x, 4, 1, n),
+        "dilation": lambda n: getattr(F, f"max_pool{dims}d")(x, 3, 1, 0, n),
+    }
+    for name, call in (*calls.items(), *pools.items()):
+        for wrap in (list, tuple):
+            assert call(wrap([2] * dims)).equal(call(2))
+            assert call(wrap([2])).equal(call(2))
+            for wrong in ([], [2] * (dims + 1)):
+                with pytest.raises(ShapeError) as raised:
+                    call(wrap(wrong))
+                got = wrong if name == "output_size" else wrap(wrong)
+                assert str(raised.value) == f"{name} is one number or {dims}, got {got}"
+        for wrong in (-1, 1.5, "a", *([0] if name != "padding" else [])):
+            with pytest.raises(ShapeError, match=f"^{name} must be an integer >= "):
+                call(wrong)

@@ -409,3 +409,27 @@ def test_a_mask_of_other_numbers_of_queries_and_keys_is_no_causal_one(
         found = layer(*map(ours.tensor, arrays), attn_mask=ours.tensor(given))[0]
         expected = theirs(*map(torch.tensor, arrays), attn_mask=torch.tensor(given))[0]
         np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), 1e-10, 1e-12)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_no_other_mask_is_the_causal_one(
+    need_weights: bool, average: bool, batch_first: bool
+) -> None:
+    """is_causal=True without attn_mask is refused beside every other argument; with it no query
+    sees a later key."""
+    attention, x = nn.MultiheadAttention(4, 2, batch_first=batch_first), ta.randn(3, 3, 4)
+    options = {"need_weights": need_weights, "average_attn_weights": average}
+    padding = ta.tensor([[False, False, True]] * 3)
+    for mask in (None, padding, ta.zeros(3, 3).bool(), ta.zeros(3, 3)):
+        with pytest.raises(ValueError) as raised:  # noqa: PT011  the whole sentence is compared
+            attention(x, x, x, mask, is_causal=True, **options)
+        assert str(raised.value) == (
+            "with is_causal=True attention takes the causal attn_mask too"
+        )  # fmt: skip
+        causal = ta.ones(3, 3).triu(1).bool()
+        out, weights = attention(x, x, x, mask, attn_mask=causal, is_causal=True, **options)
+        right, _ = attention(x, x, x, mask, attn_mask=causal, **options)
+        assert out.equal(right)
+        assert weights is None or not (weights * causal).any()

@@ -241,3 +241,119 @@ def test_a_relative_import_is_the_programs_own() -> None:
         found = Scan(f"{statement}\ntorch.frob()\nnn.frob()")
         assert found.groups.get("left out", {}) == {}
         assert found.changes == []
+
+
+@pytest.mark.parametrize(
+    "sign", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"], ids=ascii
+)
+def test_lines_are_those_of_python(sign: str) -> None:
+    """A sign at which `str.splitlines` ends a line, and Python none, moves no import."""
+    text = f"# one{sign}two\nnote = 'a{sign}b'\nimport torch\nx = torch.svd('{sign}')\n"
+    found = Scan(text)
+    assert found.imports == [(3, 3, "import tinyattn.torch_names as torch")]
+    assert list(found.groups["left out"].values()) == [[4]]
+    assert rewritten(text) == text.replace("import torch", "import tinyattn.torch_names as torch")
+
+
+def test_a_page_begins_with_a_form_feed() -> None:
+    text = "import os\n\fimport torch\n\f\nx = torch.svd(2)\n"
+    assert Scan(text).imports[0][:2] == (2, 2)
+    assert rewritten(text) == text.replace("import torch", "import tinyattn.torch_names as torch")
+
+
+# A program has a name of PyTorch at {}.
+PLACES = """
+x = {} | x += {} | x: {} | x: int = {} | x[{}] | {}[0] | x[{}:] | x[:{}] | x[0, {}] | x.y[{}] = 1
+f({}) | f(a={}) | f(0, {}, a=1) | f(*{}) | f(**{}) | f(a=1, b={}) | f(x)(a={}) | f(g(a={}))
+x.view({}) | x.view(a={}) | x.quux(a={}) | x.y.view(0, a={}) | torch.ones({}) | torch.ones(a={})
+torch.ones(2).view(a={}) | torch.nn.Linear(2, 2)(a={}) | f"{{{}}}" | f"{{1:{{{}}}}}"
+[{}] | ({},) | {{{}}} | {{{}: 1}} | {{1: {}}} | {{**{}}} | [*{}] | -{} | {} + 1 | 1 + {} | not {}
+{} and x | x or {} | {} < 1 | 1 < {} | x if {} else y | {} if x else y | x if y else {} | (z := {})
+[{} for x in y] | [x for x in {}] | [x for x in y if {}] | {{x: {} for x in y}} | ({} for x in y)
+lambda: {} | lambda a={}: a | lambda *, a={}: a | assert {} | assert x, {} | raise {}
+raise x from {} | del x[{}] | return {} | return x, {} | yield {} | yield from {} | await {}
+if {}: pass | while {}: pass | for x in {}: pass | with {}: pass | with {} as x: pass
+with x, {} as y: pass | class A({}): pass | class A(metaclass={}): pass | class A: x = {}
+class A: x: {} | def g(a={}): pass | def g(*, a={}): pass | def g(a: {}): pass
+def g(*a: {}): pass | def g(**a: {}): pass | def g() -> {}: pass | def g(): return {}
+async def g(a={}): pass | async def g(): return {}
+"""
+LINES = [line.strip() for row in PLACES.strip().split("\n") for line in row.split(" | ")]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_name_is_found_wherever_it_stands(line: str) -> None:
+    """A value, a call and a method."""
+    outside = f"import torch\n{'async ' * ('await' in line)}def f(x):\n  "
+    for name, known in [
+        ("torch.NoName", "torch.NoName"), ("torch.nn.Fold(2)", "torch.nn.Fold"),
+        ("x.svd()", "x.svd"),
+    ]:  # fmt: skip
+        found = Scan(outside + line.format(name)).groups["left out"]
+        assert known in {key for key, _ in found}
+        assert {n for lines in found.values() for n in lines} == {3}
+
+
+def test_a_name_is_found_in_a_decorator_and_a_handler() -> None:
+    for line in (
+        "@torch.NoName\ndef g(): pass", "@torch.NoName(2)\nclass A: pass",
+        "@f(a=torch.NoName)\nasync def g(): pass",
+        "try: pass\nexcept torch.NoName: pass", "try: f(torch.NoName)\nfinally: pass",
+        "try: pass\nfinally: f(a=torch.NoName)", "match x:\n  case torch.NoName: pass",
+        "match torch.NoName:\n  case 1: pass", "match x:\n  case 1 if torch.NoName: pass",
+        "match x:\n  case [torch.NoName, *_]: pass", "match x:\n  case A(a=torch.NoName): pass",
+    ):  # fmt: skip
+        assert groups_of(line, "left out").keys() == {"torch.NoName"}, line
+
+
+@pytest.mark.parametrize(
+    ("line", "is_own"),
+    [
+        ("self.view = f", True), ("self.view: int = 1", True), ("self.view += 1", True),
+        ("a, self.view = 1, 2", True), ("for self.view in y: pass", True),
+        ("with f as self.view: pass", True), ("def view(self): pass", True),
+        ("class view: pass", True),
+        ("del self.view", False), ("self.view", False), ("f(self.view)", False),
+        ("import view", False), ("from a import b as view", False),
+        ("a = self.view", False), ("if self.view: pass", False), ("view = 1", False),
+    ],
+)  # fmt: skip
+def test_only_what_a_program_defines_is_its_own_method(line: str, is_own: bool) -> None:
+    """A call x.view(...) is not judged where the program itself gives something that name."""
+    found = groups_of(f"{line}\nx.view(2, quux=3)", "left out")
+    assert found.keys() == (set() if is_own else {"x.view()"})
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize("layer", ["layer", "self.layer", "f(x)", "layers[0]", "model.norm.inner"])
+def test_a_weight_or_bias_takes_no_attribute(layer: str, name: str) -> None:
+    for change in ("{}.frozen = True", "{}.frozen += 1", "{}.frozen: int = 3", "a, {}.frozen = y",
+                   "for {}.frozen in y: pass"):  # fmt: skip
+        found = groups_of(change.format(f"{layer}.{name}"), "left out")
+        assert found == {"x.frozen": scan.NO_ATTRIBUTE}
+    for fine in (f"{layer}.{name}.grad = None", f"{layer}.{name}.requires_grad = False",
+                 f"{layer}.{name} = 3", f"{layer}.other.frozen = True",
+                 f"y = {layer}.{name}.frozen", f"{layer}.frozen = {layer}.{name}"):  # fmt: skip
+        assert groups_of(fine, "left out") == {}, fine
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["apex", "fairscale", "fairseq", "flash_attn", "lightning", "pytorch_lightning", "timm",
+     "triton", "pytorch_metric_learning", "xformers", "torchvision", "torchaudio", "torchtext"],
+)  # fmt: skip
+def test_a_package_that_needs_pytorch_is_left_out_of_every_import(package: str) -> None:
+    for statement in (
+        "import {}", "import {}.models", "import {} as x", "import {}.models as x", "import os, {}",
+        "from {} import x", "from {} import x as y, z", "from {}.models import x",
+    ):  # fmt: skip
+        line = statement.format(package)
+        found = Scan(f"import os\n{line}\n")
+        assert {**found.groups["left out"]}.keys() == {(package, "a package that needs PyTorch")}, (
+            line
+        )
+        assert set(*found.groups["left out"].values()) == {2}
+        assert rewritten(line) == line
+    for line in (f"from .{package} import x", f"from . import {package}", f"import my.{package}",
+                 f"import my_{package}", f"from my.{package} import x"):  # fmt: skip
+        assert "left out" not in Scan(line).groups, line

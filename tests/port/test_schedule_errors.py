@@ -212,3 +212,225 @@ def test_rmsprop_keeps_a_velocity_with_momentum_alone() -> None:
         (x * x).sum().backward()
         optimizer.step()
         assert set(optimizer.state_dict()["arrays"]) == names
+
+
+# Each schedule of one optimizer of two groups, whose rates change in its first steps.
+MADE: dict[str, Any] = {
+    "StepLR": lambda o: schedules.StepLR(o, 1),
+    "MultiStepLR": lambda o: schedules.MultiStepLR(o, [1, 2, 3]),
+    "ConstantLR": lambda o: schedules.ConstantLR(o, 0.5, 2),
+    "LinearLR": lambda o: schedules.LinearLR(o, 0.5),
+    "ExponentialLR": lambda o: schedules.ExponentialLR(o, 0.5),
+    "PolynomialLR": lambda o: schedules.PolynomialLR(o, 9),
+    "CosineAnnealingLR": lambda o: schedules.CosineAnnealingLR(o, 9),
+    "CosineAnnealingWarmRestarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 2, 2),
+    "OneCycleLR": lambda o: schedules.OneCycleLR(o, 1.0, 9),
+    "LambdaLR": lambda o: schedules.LambdaLR(o, lambda n: 0.5**n),
+    "MultiplicativeLR": lambda o: schedules.MultiplicativeLR(o, lambda n: 0.5),
+    "SequentialLR": lambda o: schedules.SequentialLR(
+        o, [schedules.ConstantLR(o, 0.5, 1), schedules.ExponentialLR(o, 0.5)], [2]
+    ),
+}
+SEVERAL = {
+    "SequentialLR at once": lambda o: schedules.SequentialLR(
+        o, [schedules.ConstantLR(o, 0.5, 9), schedules.ConstantLR(o, 0.25, 9)], [0]
+    ),
+    "ChainedScheduler": lambda o: schedules.ChainedScheduler(
+        [schedules.ConstantLR(o, 0.5, 1), schedules.ExponentialLR(o, 0.5)]
+    ),
+    "ReduceLROnPlateau": lambda o: schedules.ReduceLROnPlateau(o, patience=0),
+}
+
+
+def rates_of(optimizer: Any) -> list[float]:
+    return [each["lr"] for each in optimizer.param_groups]
+
+
+@pytest.mark.parametrize("name", [*MADE, *SEVERAL])
+def test_the_last_rates_are_those_of_the_optimizer_from_the_start(name: str) -> None:
+    optimizer = optim.SGD([group(ta), group(ta, lr=0.3)], lr=0.1, momentum=0.9)
+    schedule = (MADE | SEVERAL)[name](optimizer)
+    for _ in range(6):
+        assert schedule.get_last_lr() == rates_of(optimizer)
+        schedule.get_last_lr().clear()  # a list of the caller's own
+        schedule.step(*[1.0] * (name == "ReduceLROnPlateau"))
+    assert schedule.get_last_lr() == rates_of(optimizer)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+@pytest.mark.parametrize("error", [ValueError, TypeError, ZeroDivisionError, KeyError, OSError])
+@pytest.mark.parametrize("name", MADE)
+def test_a_step_that_is_refused_is_taken_later(
+    name: str, error: Any, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is, and whichever step it is: nothing is counted by it."""
+    made = []
+    for _ in range(2):
+        optimizer = optim.SGD([group(ta), group(ta, lr=0.3)], lr=0.1, momentum=0.9)
+        made.append((optimizer, MADE[name](optimizer)))
+        for _ in range(steps):
+            made[-1][1].step()
+
+    def refuse(self: Any, rates: list[float]) -> None:
+        raise error
+
+    (optimizer, schedule), (right, other) = made
+    before = dict(vars(schedule)), rates_of(optimizer)
+    with monkeypatch.context() as patched:
+        patched.setattr(schedules.LRScheduler, "set_rates", refuse)
+        for _ in range(2):
+            with pytest.raises(error):
+                schedule.step()
+            assert (dict(vars(schedule)), rates_of(optimizer)) == before
+    for _ in range(3):
+        schedule.step()
+        other.step()
+        assert rates_of(optimizer) == rates_of(right)
+        assert schedule.last_epoch == other.last_epoch
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, ZeroDivisionError, KeyError, OSError])
+@pytest.mark.parametrize("name", ["LambdaLR", "MultiplicativeLR"])
+def test_a_step_whose_function_fails_is_taken_later(name: str, error: Any) -> None:
+    """As with a function that divides by n - 2, or reads its factors from a file or a dict."""
+    optimizer, fails = optimizer_of(), [error]
+
+    def factor(n: int) -> float:
+        if n == 2 and fails:
+            raise fails.pop()
+        return 0.5
+
+    schedule = getattr(schedules, name)(optimizer, factor)
+    schedule.step()
+    before = schedule.state_dict(), rates_of(optimizer)
+    with pytest.raises(error):
+        schedule.step()
+    assert (schedule.state_dict(), rates_of(optimizer)) == before
+    schedule.step()
+    assert schedule.last_epoch == 2
+    assert rates_of(optimizer) == pytest.approx([0.05 if name == "LambdaLR" else 0.025] * 2)
+
+
+@pytest.mark.parametrize("milestones", [[], [1], [1, 2], [1, 2, 3]])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_schedules_have_one_milestone_less(number: int, milestones: list[int]) -> None:
+    optimizer = optimizer_of()
+    parts = [schedules.StepLR(optimizer, 1) for _ in range(number)]
+    if len(milestones) == number - 1:
+        schedules.SequentialLR(optimizer, parts, milestones)
+        return
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  the sentence is compared as a whole
+        schedules.SequentialLR(optimizer, parts, milestones)
+    assert str(raised.value) == f"{number} schedules have one milestone less, got {milestones}"
+
+
+@pytest.mark.parametrize("listed", [list, tuple])
+def test_what_differs_between_groups_comes_in_a_list_or_a_tuple(listed: Any) -> None:
+    factors = listed([lambda n: 0.5**n, lambda n: 1 / (n + 1)])
+    for name, expected in [
+        ("LambdaLR", [[0.1, 0.1], [0.05, 0.05], [0.025, 0.1 / 3]]),
+        ("MultiplicativeLR", [[0.1, 0.1], [0.05, 0.05], [0.0125, 0.05 / 3]]),
+    ]:
+        optimizer = optimizer_of()
+        schedule = getattr(schedules, name)(optimizer, factors)
+        for rates in expected:
+            assert rates_of(optimizer) == pytest.approx(rates)
+            schedule.step()
+        for wrong in (listed(factors[:1]), listed([*factors, abs]), listed([abs, 0.5]), {"a": abs}):
+            with pytest.raises(TypeError) as raised:
+                getattr(schedules, name)(optimizer, wrong)
+            assert str(raised.value) == (
+                f"lr_lambda is a function or a list of 2, one per group, got {wrong!r}"
+            )
+    optimizer = optimizer_of(momentum=0.9)
+    schedules.OneCycleLR(
+        optimizer, listed([1.0, 2.0]), 9,
+        base_momentum=listed([0.5, 0.6]), max_momentum=listed([0.8, 0.9]),
+    )  # fmt: skip
+    assert rates_of(optimizer) == pytest.approx([1 / 25, 2 / 25])
+    assert [each["momentum"] for each in optimizer.param_groups] == [0.8, 0.9]
+    assert [each["base_momentum"] for each in optimizer.param_groups] == [0.5, 0.6]
+    optimizer = optimizer_of()
+    plateau = schedules.ReduceLROnPlateau(optimizer, patience=0, min_lr=listed([0.02, 0.03]))
+    for _ in range(3):
+        plateau.step(1.0)
+    assert rates_of(optimizer) == [0.02, 0.03]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_an_option_changes_nothing_or_is_refused(name: str) -> None:
+    """What says how PyTorch computes is taken with every value; what gives other numbers is not."""
+    w = ta.ones(2, requires_grad=True)
+    instead = {
+        "maximize": "minimize -loss", "centered": "use Adam", "amsgrad": "leave it out",
+        "differentiable": "leave it out",
+    }  # fmt: skip
+    for option, hint in instead.items():
+        with pytest.raises(ValueError) as raised:  # noqa: PT011  the whole sentence is compared
+            getattr(optim, name)([w], lr=0.1, **{option: True})
+        assert str(raised.value) == f"{option}=True is not there: {hint}"
+    usual = getattr(optim, name)([w], lr=0.1)
+    for options in (
+        dict.fromkeys(instead, False), *({way: value} for way in ("foreach", "fused", "capturable")
+                                         for value in (True, False, None)),
+    ):  # fmt: skip
+        made = getattr(optim, name)([w], lr=0.1, **options)
+        assert made.state_dict() == usual.state_dict()
+        assert made.defaults == usual.defaults
+    with pytest.raises(TypeError, match="'quux'"):
+        getattr(optim, name)([w], lr=0.1, quux=False)
+
+
+@pytest.mark.parametrize("milestones", [[1, 3], [2, 4], [0, 2], [2, 2], [0, 0]], ids=str)
+def test_the_schedule_of_a_step_is_that_of_the_milestones_before_it(milestones: list[int]) -> None:
+    optimizer, factors = optimizer_of(), (0.5, 0.25, 0.125)
+    parts = [schedules.ConstantLR(optimizer, factor, 99) for factor in factors]
+    schedule = schedules.SequentialLR(optimizer, parts, milestones)
+    for n in range(6):
+        expected = 0.1 * factors[sum(n >= milestone for milestone in milestones)]
+        assert rates_of(optimizer) == pytest.approx([expected] * 2)
+        assert schedule.get_last_lr() == rates_of(optimizer)
+        assert schedule.last_epoch == n
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("mode", "threshold_mode", "limit"),
+    [("min", "rel", 1.5), ("min", "abs", 1.75), ("max", "rel", 2.5), ("max", "abs", 2.25)],
+)
+def test_a_number_at_the_limit_is_no_better(mode: str, threshold_mode: str, limit: float) -> None:
+    """After 2 as the best so far, with a threshold of 1/4."""
+    step = 2.0**-20 if mode == "max" else -(2.0**-20)
+    for number, falls in ((2.0, True), (limit, True), (limit + step, False), (limit + 1, None)):
+        optimizer = optimizer_of()
+        plateau = schedules.ReduceLROnPlateau(
+            optimizer, mode, 0.5, 0, 0.25, threshold_mode, min_lr=[0.0, 0.1]
+        )
+        plateau.step(2.0)
+        plateau.step(number)
+        falls = mode == "min" if falls is None else falls
+        assert rates_of(optimizer) == ([0.05, 0.1] if falls else [0.1, 0.1])
+        assert plateau.best == (2.0 if falls else number)
+
+
+@pytest.mark.parametrize("patience", [0, 1, 3])
+@pytest.mark.parametrize("cooldown", [0, 1, 2])
+def test_a_rate_falls_after_its_patience_and_cooldown(patience: int, cooldown: int) -> None:
+    optimizer = optimizer_of(1)
+    plateau = schedules.ReduceLROnPlateau(optimizer, "min", 0.5, patience, cooldown=cooldown)
+    rates = []
+    for _ in range(16):
+        plateau.step(1.0)
+        rates.append(rates_of(optimizer)[0])
+    falls = [n for n in range(1, 16) if rates[n] < rates[n - 1]]
+    assert falls == [*range(patience + 1, 16, patience + 1 + cooldown)]
+    assert rates[-1] == 0.1 * 0.5 ** len(falls)
+
+
+def test_a_small_change_of_a_rate_is_not_made() -> None:
+    for eps, rate in ((0.25, 0.25), (0.125, 0.25), (0.0625, 0.125)):
+        optimizer = optim.SGD([group(ta)], lr=0.25)
+        plateau = schedules.ReduceLROnPlateau(optimizer, "min", 0.5, 0, eps=eps)
+        plateau.step(1.0)
+        plateau.step(1.0)
+        assert rates_of(optimizer) == [rate]

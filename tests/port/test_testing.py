@@ -71,7 +71,9 @@ def test_options_of_assert_close(torch: Any) -> None:
 
 def test_the_largest_error_that_is_close() -> None:
     """The tolerances are those of PyTorch's table: of float32 1.3e-6 and 1e-5."""
-    for dtype, rtol, atol in (("float16", 1e-3, 1e-5), ("float32", 1.3e-6, 1e-5)):
+    for dtype, rtol, atol in (
+        ("float16", 1e-3, 1e-5), ("float32", 1.3e-6, 1e-5), ("float64", 1e-7, 1e-7),
+    ):  # fmt: skip
         one, zero = (np.full(1, n, np.float64) for n in (1.0, 0.0))
         for start in (one, zero):
             limit = atol + rtol * start
@@ -126,3 +128,39 @@ def test_sequences_of_unlike_lengths_are_not_close(wrap: Any, numbers: Any) -> N
         assert_close(actual, expected, msg="of two runs")
     with pytest.raises(AssertionError, match=r"^\['a'\] are not \['b'\]$"):
         assert_close({"a": 1.0}, {"b": 1.0})
+
+
+# Places for a value, and what is said of one place more or less than expected.
+AROUND: dict[str, Any] = {
+    "alone": lambda x: x,
+    "in a list": lambda x: [1, x],
+    "in a tuple": lambda x: (x, 1),
+    "in a dict": lambda x: {"a": 1, "b": x},
+    "deep": lambda x: {"a": [(1, {"b": x})]},
+}
+
+
+@pytest.mark.parametrize("place", AROUND)
+@pytest.mark.parametrize(
+    ("actual", "expected", "message"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, "['a', 'b'] are not ['a']"),
+        ({"a": 1}, {"a": 1, "b": 2}, "['a'] are not ['a', 'b']"),
+        ({"a": 1}, {}, "['a'] are not []"),
+        ({}, {"a": 1}, "[] are not ['a']"),
+        ({"a": 1, "c": 2}, {"a": 1, "b": 2}, "['a', 'c'] are not ['a', 'b']"),
+        ([1, 2], [1], "2 are not 1"),
+        ([1], [1, 2], "1 are not 2"),
+        ((1,), (), "1 are not 0"),
+        ((), (1,), "0 are not 1"),
+    ],
+)  # fmt: skip
+def test_neither_more_nor_less_than_expected_is_close(
+    place: str, actual: Any, expected: Any, message: str
+) -> None:
+    around = AROUND[place]
+    for msg in (None, "of two runs"):
+        with pytest.raises(AssertionError) as raised:
+            assert_close(around(actual), around(expected), msg=msg)
+        assert str(raised.value) == (msg or message)
+    assert_close(around(expected), around(expected))

@@ -40,7 +40,7 @@ class Modules(Module, MutableSequence[AnyModule]):
 
     def __add__(self, other: Iterable[AnyModule]) -> Self:
         """A new list, of the modules of both."""
-        return self[:].extend(other)  # type: ignore[return-value]
+        return self[:].extend(other)
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -51,10 +51,10 @@ class Modules(Module, MutableSequence[AnyModule]):
     @overload
     def __getitem__(self, index: int) -> AnyModule: ...
     @overload
-    def __getitem__(self, index: slice) -> ModuleList[AnyModule]: ...
-    def __getitem__(self, index: int | slice) -> AnyModule | ModuleList[AnyModule]:
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> AnyModule | Self:
         if isinstance(index, slice):
-            return ModuleList(list(self)[index])
+            return type(self)(list(self)[index])
         return list(self)[index]
 
     def __setitem__(self, index: Any, module: Any) -> None:
@@ -161,7 +161,7 @@ class Sequential(Modules[Module]):
     def _elements(self) -> Mapping[str, Any]:
         return self._modules
 
-    @overload  # type: ignore[override]
+    @overload
     def __getitem__(self, index: int) -> Module: ...
     @overload
     def __getitem__(self, index: slice) -> Sequential: ...

@@ -145,9 +145,9 @@ def adaptive_avg_pool(input, output_size):
     Raises ShapeError for an input whose sizes are no multiples of them.
     """
     shape = input.shape[2:]
-    given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * len(shape)
+    given = [*output_size] if isinstance(output_size, (tuple, list)) else [output_size]
     sizes_of("output_size", [1 if size is None else size for size in given], len(shape))
-    sizes = [n if size is None else size for n, size in zip(shape, given, strict=True)]
+    sizes = [n if k is None else k for n, k in zip(shape, given * len(shape), strict=False)]
     if any(n % size for n, size in zip(shape, sizes, strict=True)):
         raise ShapeError(f"adaptive_avg_pool takes a multiple of {tuple(sizes)}, got {shape}")
     return avg_pool(input, [n // size for n, size in zip(shape, sizes, strict=True)])

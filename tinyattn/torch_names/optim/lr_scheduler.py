@@ -226,13 +226,13 @@ class SequentialLR(Several):
         self._last_lr = self.present()
 
     def step(self) -> None:  # type: ignore[override]
-        self.last_epoch += 1
-        i = bisect_right(self._milestones, self.last_epoch)
-        if i and self._milestones[i - 1] == self.last_epoch:
+        n = self.last_epoch + 1
+        i = bisect_right(self._milestones, n)
+        if i and self._milestones[i - 1] == n:
             self._schedulers[i]._update_lr(0)
         else:
             self._schedulers[i].step()
-        self._last_lr = self.present()
+        self.last_epoch, self._last_lr = n, self.present()
 
 
 class ReduceLROnPlateau(LRScheduler):
