@@ -127,7 +127,7 @@ def test_no_output_of_any_kind_may_stay_alive(kind: str, place: str) -> None:
 
     check = checks_for(None, True, True, False, 1e-3)["lifetime"]
     check(beside_right_ones(KINDS[kind], place), [leaf(X)], np.random.default_rng(0))
-    with pytest.raises(GradcheckError, match="^an output stays alive after its last reference"):
+    with pytest.raises(GradcheckError, match=r"^an output stays alive after its last reference"):
         check(beside_right_ones(hoarding, place), [leaf(X)], np.random.default_rng(0))
 
 
@@ -256,16 +256,13 @@ def test_layouts_may_differ_by_rounding_in_each_dtype(dtype: Any, share: float, 
 # Steps
 
 
-@pytest.mark.parametrize("size", [1e6, 1e7])
 @pytest.mark.parametrize("distance", [3e-5, -3e-6])
 @pytest.mark.parametrize("first", ["large", "near a kink"])
-def test_each_number_is_judged_by_the_step_that_fits_it(
-    first: str, distance: float, size: float
-) -> None:
+def test_each_number_is_judged_by_the_step_that_fits_it(first: str, distance: float) -> None:
     """Small steps drown in the rounding of a large value, and large ones cross the kink."""
 
     def both(x: ta.Tensor) -> ta.Tensor:
-        numbers = [x * 0.25 + size, x.relu()]
+        numbers = [x * 0.25 + 1e7, x.relu()]
         return ta.stack(numbers if first == "large" else numbers[::-1])
 
     assert gradcheck(both, [leaf(np.float64(distance))], atol=1e-5)
