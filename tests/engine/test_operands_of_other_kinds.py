@@ -91,6 +91,44 @@ def test_an_operand_may_change_before_backward(
     assert found[True] == found[False]
 
 
+LISTS: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "sum": (lambda x, dims: x.sum(dims), [0], [1]),
+    "mean": (lambda x, dims: x.mean(dims), [0], [1]),
+    "var": (lambda x, dims: x.var(dims), [0], [1]),
+    "amax": (lambda x, dims: x.amax(dims), [0], [1]),
+    "logsumexp": (lambda x, dims: x.logsumexp(dims), [0], [1]),
+    "permute": (lambda x, dims: x.permute(dims), [1, 0], [0, 1]),
+    "flip": (lambda x, dims: x.flip(dims), [0], [1]),
+    "roll": (lambda x, shifts: x.roll(shifts, [0]), [1], [2]),
+    "an index": (lambda x, index: x[index], [0, 2], [1, 1]),
+    "setitem": (lambda x, index: ta.ops.setitem(x, 5.0, index), [0, 2], [1, 1]),
+    "repeat": (lambda x, sizes: x.repeat(sizes), [2, 1], [1, 2]),
+    "reshape": (lambda x, sizes: x.reshape(sizes), [9, 1], [1, 9]),
+    "where": (lambda x, mask: ta.where(mask, x, 0.0), [True, False, True], [False, True, True]),
+    "an op of a user": (ta.op(lambda x, dims: x.sum(tuple(dims))), [0], [1]),
+}
+LISTS["an op of a user"][0].vjp("x")(
+    lambda grad, shape, dims: ta.ops.expand(
+        grad.reshape([1 if i in dims else n for i, n in enumerate(shape)]), shape
+    )
+)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_dimensions_sizes_or_places_may_change_before_backward(name: str) -> None:
+    """Of a square matrix, where the gradient for other dimensions has the same shape."""
+    function, given, later = LISTS[name]
+    found = []
+    for changes in (False, True):
+        numbers, x = [*given], leaf(signed(rng_of(9), 3, 3).round(3))
+        out = function(x, numbers)
+        if changes:
+            numbers[:] = later
+        cotangent = ta.tensor(signed(rng_of(10), *out.shape))
+        found.append([g.tolist() for g in ta.grad(out, x, cotangent)])
+    assert found[0] == found[1]
+
+
 def test_an_op_of_a_user_gets_a_list_as_it_was_given() -> None:
     seen: list[Any] = []
 

@@ -143,8 +143,9 @@ def result_tensor(
         for i in other_positions:  # copies, because the caller may write to it later
             if type(arrays[i]) in array_types:
                 arrays[i] = arrays[i].copy()
-            elif spec.is_builtin and spec.promote and isinstance(arrays[i], (list, tuple)):
-                arrays[i] = np.array(arrays[i])  # rules take no lists
+            elif type(arrays[i]) in (list, tuple):  # the rules of operators take no lists
+                is_operand = spec.is_builtin and spec.promote
+                arrays[i] = np.array(arrays[i]) if is_operand else arrays[i][:]
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
             options = {name: copy_of_array(value) for name, value in options.items()}
         plan = spec.plan(tuple(grad_positions), len(args))
