@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import itertools
+import pickle
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +116,90 @@ def test_float32_sums_do_not_stop_at_2_to_the_24() -> None:
     column = ta.ones(n, 1)
     assert column.sum(0).item() == n
     assert column.mean(0).item() == 1.0
+
+
+# After backward has freed a graph
+
+
+def under_no_grad(change: Callable[[ta.Tensor], Any]) -> Callable[[ta.Tensor], Any]:
+    def changed(y: ta.Tensor) -> Any:
+        with ta.no_grad():
+            return change(y)
+
+    return changed
+
+
+QUESTIONS: dict[str, Callable[[ta.Tensor], Any]] = {
+    "is_leaf": lambda y: y.is_leaf,
+    "requires_grad": lambda y: y.requires_grad,
+    "its op": lambda y: y.grad_fn.name,
+    "its text": repr,
+    "a copy": lambda y: copy.copy(y).is_leaf,
+    "a deep copy": copy.deepcopy,
+    "pickled": pickle.dumps,
+    "frozen": lambda y: y.requires_grad_(False),
+    "asked again": lambda y: y.requires_grad_().is_leaf,
+    "other data": lambda y: setattr(y, "data", [5.0, 6.0]),
+    "an optimizer": lambda y: optim.SGD([y], lr=0.1),
+    "a parameter": lambda y: nn.Parameter(y).is_leaf,
+    "a sum in place": under_no_grad(lambda y: y.__iadd__(1)),
+    "an element": under_no_grad(lambda y: y.__setitem__(0, 9.0)),
+    "a recorded sum in place": lambda y: (y.__iadd__(1).is_leaf, y.tolist()),
+    "a sum of it": lambda y: (y + 1).grad_fn.name,
+    "detached": lambda y: y.detach().is_leaf,
+    "its gradient": lambda y: y.grad,
+}
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [lambda x: x * x, lambda x: (x * x).T, lambda x: x.exp()[0], lambda x: F.softmax(x, -1)],
+    ids=["a product", "a view", "an element", "softmax"],
+)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_computed_tensor_stays_one_after_its_graph_is_freed(
+    question: str, compute: Callable[[ta.Tensor], ta.Tensor]
+) -> None:
+    """What can be asked of it, and what is refused, is the same before and after backward."""
+
+    def answer(y: ta.Tensor) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of .grad, which is asked for
+            try:
+                return QUESTIONS[question](y)
+            except Exception as error:
+                return type(error), str(error)
+
+    x = leaf([[1.0, 2.0], [3.0, -1.0]])
+    kept, freed = compute(x), compute(x)
+    (freed * freed).sum().backward()
+    before, after = freed.tolist(), answer(freed)
+    assert after == answer(kept)
+    assert question == "a recorded sum in place" or freed.tolist() == before
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_each_input_of_grad_gets_a_gradient_of_its_own(count: int, create_graph: bool) -> None:
+    """In each order, and also if one Tensor is there several times."""
+    x, w = leaf([1.0, -2.0]), leaf([3.0, 0.5])
+    h = x * 1.0
+    tensors = {"x": x, "w": w, "h": h}
+    expected = {"x": [30.0, -5.0], "w": [10.0, 20.0], "h": [30.0, -5.0]}
+    for names in itertools.product(tensors, repeat=count):
+        found = ta.grad(
+            h * w,
+            [tensors[name] for name in names],
+            ta.tensor([10.0, -10.0], dtype=ta.float64),
+            retain_graph=True,
+            create_graph=create_graph,
+        )
+        for name, gradient in zip(names, found, strict=True):
+            assert gradient.tolist() == expected[name]
+            assert gradient.requires_grad == create_graph
+        for one, other in itertools.combinations(found, 2):
+            assert one is not other
+            assert not np.shares_memory(one.data, other.data)
 
 
 # Threads and interrupts

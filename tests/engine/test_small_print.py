@@ -359,6 +359,32 @@ def test_a_change_counts_when_it_begins_and_when_it_ends() -> None:
     assert writers == [(thread.ident, 1), (0, 2)]
 
 
+@pytest.mark.parametrize(
+    "record",
+    [lambda w: w * w, lambda w: w.T * w.T.detach(), lambda w: 1.0 / w[:1]],
+    ids=["itself", "a transpose", "a row"],
+)
+def test_a_graph_recorded_while_another_thread_writes_is_refused(record: Any) -> None:
+    """While it writes, and after it, because nobody knows which numbers the graph has."""
+
+    def in_another_thread(function: Any) -> None:
+        thread = threading.Thread(target=function)
+        thread.start()
+        thread.join()
+
+    w = ta.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    in_another_thread(w._version.begin_change)
+    out = record(w)
+    for is_over in (False, True):
+        if is_over:
+            in_another_thread(w._version.end_change)
+        for call in (out.sum().backward, lambda: ta.grad(out.sum(), w)):
+            with pytest.raises(InPlaceError, match=r"^an array that (mul|div) needs for its grad"):
+                call()
+    assert w.grad is None
+    record(w).sum().backward()
+
+
 def test_others_may_hold_a_weak_reference_to_the_memory() -> None:
     array = np.zeros(3, np.float32)
     x = ta.from_numpy(array, copy=False)

@@ -140,9 +140,12 @@ def result_tensor(
     if grad_positions and out.dtype.kind == "f":
         # The version of `out`, which comes after those of the arguments.
         versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
-        for i in other_positions:
+        for i in other_positions:  # copies, because the caller may write to it later
             if type(arrays[i]) in array_types:
-                arrays[i] = arrays[i].copy()  # because the caller may write to it later
+                arrays[i] = arrays[i].copy()
+            elif type(arrays[i]) in (list, tuple):  # the rules of operators take no lists
+                is_operand = spec.is_builtin and spec.promote
+                arrays[i] = np.array(arrays[i]) if is_operand else arrays[i][:]
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
             options = {name: copy_of_array(value) for name, value in options.items()}
         plan = spec.plan(tuple(grad_positions), len(args))

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from ..base.backend import converted
+from ..base.backend import converted, module_of, namespace
 from ..base.checks import DTypeLike, checked_dtype, names_device
 from ..engine.autograd import wrap
 from ..ops import arithmetic, shapes
@@ -45,8 +45,8 @@ class Conversions(Gradients):
                 result = arithmetic.cast(result, target)
             else:
                 result = wrap(converted(result._data, target))
-        if device is not None and device != self.device:
-            result = shapes.transfer(result, device)
+        if device is not None and module_of(device) is not namespace(self._data):
+            result = shapes.transfer(result, "cpu" if self.device == "cuda" else "cuda")
         return result
 
     def type_as(self, other: Values) -> Self:

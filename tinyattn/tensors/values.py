@@ -25,6 +25,8 @@ class ReadOnlyArray(np.ndarray):
         options = {name: plain_array(x) for name, x in options.items()}  # such as where=
         if out := options.get("out"):
             options["out"] = tuple(plain_array(changeable(x)) for x in out)
+        if method == "at":  # NumPy itself writes there, read-only or not
+            changeable(inputs[0])
         if any(isinstance(x, TensorBase) for x in inputs):
             return NotImplemented  # the Tensor answers
         return getattr(function, method)(*map(plain_array, inputs), **options)
