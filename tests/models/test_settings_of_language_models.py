@@ -40,14 +40,14 @@ READ += ["tie_word_embeddings", "initializer_range", "eos_token_id"]
 def test_zero_and_nothing_are_kept_or_refused_but_never_as_if_not_said(kind, name):
     for value in EMPTY:
         if repr(value) in ALLOWED.get(name, "").split():
-            found = CausalLM(CONFIGS[kind] | {name: value}).config
+            found = causal_files.checked_config(CONFIGS[kind] | {name: value})
             if name in ("rope_parameters", "rope_scaling"):  # which become rope_theta
                 assert name not in found
             else:
                 assert repr(found[name]) == repr(value)
         else:
             with pytest.raises(ValueError, match=name):
-                CausalLM(CONFIGS[kind] | {name: value})
+                causal_files.checked_config(CONFIGS[kind] | {name: value})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,8 +55,9 @@ def test_zero_and_nothing_are_kept_or_refused_but_never_as_if_not_said(kind, nam
 def test_a_window_has_one_key_at_least_also_where_no_layer_has_it(kind, more):
     for wrong in EMPTY:
         with pytest.raises(ValueError, match=r"^sliding_window must be an integer >= 1, got "):
-            CausalLM(CONFIGS[kind] | more | {"sliding_window": wrong})
-    assert CausalLM(CONFIGS[kind] | more | {"sliding_window": 1}).config["sliding_window"] == 1
+            causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": wrong})
+    config = causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": 1})
+    assert config["sliding_window"] == 1
 
 
 # Heads
@@ -113,33 +114,34 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("said", "ends"), ENDS)
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_the_ids_that_end_a_text_are_those_that_are_said(kind, said, ends, tmp_path):
-    model = CausalLM(CONFIGS[kind] | {"eos_token_id": said})
-    assert model.end_ids == ends
+def test_the_ids_that_end_a_text_are_those_that_are_said(said, ends, tmp_path):
+    for config in CONFIGS.values():
+        model = CausalLM(config | {"eos_token_id": said})
+        assert model.end_ids == ends
     model.save_pretrained(tmp_path)
     assert CausalLM.from_pretrained(tmp_path).end_ids == ends
 
 
 @pytest.mark.parametrize(("said", "ends"), ENDS)
-@pytest.mark.parametrize("more", [None, 0, [0, 5], []])
-def test_the_ids_of_the_settings_of_generation_end_a_text_too(said, ends, more, tmp_path):
-    CausalLM(LLAMA | {"eos_token_id": said}).save_pretrained(tmp_path)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": more}))
-    first = {None: [], 0: [0]}.get(more, more) if not isinstance(more, list) else more
-    right = [*first, *(i for i in ends if i not in first)]
-    assert CausalLM.from_pretrained(tmp_path).end_ids == right
+def test_the_ids_of_the_settings_of_generation_end_a_text_too(said, ends, tmp_path):
+    """They come first. A folder without that file, or without ids in it, is as its config says."""
+    config = LLAMA | {"eos_token_id": said}
+    assert causal_files.with_end_ids(config, tmp_path) == config
+    for more, first in ((None, []), ([], []), (0, [0]), ([0, 5], [0, 5]), ([5, 5], [5])):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": more}))
+        found = causal_files.with_end_ids(config, tmp_path)
+        assert causal_files.stops_of(found) == [*first, *(i for i in ends if i not in first)]
+        assert config == LLAMA | {"eos_token_id": said}
 
 
 @pytest.mark.parametrize("wrong", [0.0, True, False, "0", [None], [0, "1"], [0, 1.0], {}, [[0]]])
 def test_what_is_no_id_ends_no_text(wrong, tmp_path):
     with pytest.raises(ValueError, match=r"^eos_token_id must be a token id, got "):
-        CausalLM(LLAMA | {"eos_token_id": wrong})
-    CausalLM(LLAMA).save_pretrained(tmp_path)
+        causal_files.checked_config(LLAMA | {"eos_token_id": wrong})
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
     said = r"generation_config\.json: eos_token_id must be a token id, got "
     with pytest.raises(CheckpointError, match=said):
-        CausalLM.from_pretrained(tmp_path)
+        causal_files.with_end_ids(LLAMA, tmp_path)
 
 
 @needs_tokenizers
