@@ -125,6 +125,36 @@ def test_messages_of_the_caller_stay_as_they_are(kind, tmp_path):
 
 @needs_tokenizers
 @needs_jinja
+def test_pieces_of_an_answer_are_those_of_its_text_and_come_one_by_one(tmp_path):
+    model = model_of(tmp_path)
+    right = list(model.generate_text(model.chat_prompt(HELLO), 12))
+    reads = []
+    model.word.register_forward_hook(lambda module, inputs, out: reads.append(out.shape[1]))
+    conversation = model.chat(HELLO, max_new_tokens=12)
+    answer, found, steps = iter(conversation), [], []
+    assert reads == []
+    for piece in answer:
+        found.append(piece)
+        steps.append(len(reads))
+    assert found == right
+    assert len(found) > 2
+    assert steps[0] < steps[-1] == len(reads)
+    assert conversation.messages == [*HELLO, {"role": "assistant", "content": "".join(right)}]
+
+
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("messages", [[], [{"role": "system", "content": "Be short."}]])
+def test_a_chat_without_a_question_may_be_answered(messages, tmp_path):
+    model = model_of(tmp_path, "<{{ messages | map(attribute='content') | join }}>")
+    conversation = model.chat(messages, max_new_tokens=3)
+    text = "<Be short.>" if messages else "<>"
+    assert conversation.newest(messages) == (0, model.tokenizer.encode(text).ids)
+    assert "".join(conversation) == "".join(model.generate_text(text, 3))
+
+
+@needs_tokenizers
+@needs_jinja
 def test_two_chats_with_the_same_messages_do_not_share_them(tmp_path):
     model = model_of(tmp_path)
     first, second = (model.chat(HELLO, max_new_tokens=2) for _ in range(2))

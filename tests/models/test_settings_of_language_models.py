@@ -99,6 +99,25 @@ def test_heads_without_a_width_of_their_own_divide_the_width_of_the_model(kind):
         causal_files.checked_config(base | {width: 16, heads: 3})
 
 
+# Rotation
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("plain", [{}, {"rope_type": "default"}, {"type": "default"}], ids=str)
+def test_a_plain_rotation_has_no_numbers_of_a_scaling(name, plain):
+    for key in ("factor", "low_freq_factor", "original_max_position_embeddings", "strange"):
+        with pytest.raises(ValueError, match=f"^the setting '{key}' is unknown here, with the val"):
+            causal_files.checked_config(LLAMA | {name: plain | {key: 2.0}})
+    given = plain | {"partial_rotary_factor": 1, "rope_theta": 7.0}
+    config = causal_files.checked_config(LLAMA | {name: given})
+    assert config["rope_theta"] == 7.0
+    assert "rope_scaling" not in config
+    for wrong in (0, 0.5, 2, True):
+        said = f"^partial_rotary_factor must be 1 here, got {wrong}"
+        with pytest.raises(ValueError, match=said):
+            causal_files.checked_config(LLAMA | {name: plain | {"partial_rotary_factor": wrong}})
+
+
 # Ends
 
 ENDS = [
@@ -312,3 +331,26 @@ def test_a_config_is_written_under_the_names_of_its_family(kind, tmp_path):
     assert set(names).isdisjoint(saved)
     if kind != "gpt2":
         assert set(IN_GPT2.values()).isdisjoint(saved)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"added_tokens_decoder": []}, "added_tokens_decoder must be an object, got "),
+        ({"added_tokens_decoder": {"3": "a"}}, "token 3 must be an object, got 'a'"),
+        ({"added_tokens_decoder": {"3": {}}}, "the content of a token must be a string, got None"),
+        ({"mask_token": {"content": 3}}, "the content of a token must be a string, got 3"),
+        ({"bos_token": 3}, "the content of a token must be a string, got 3"),
+        ({"additional_special_tokens": "a"}, "additional_special_tokens must be a list, got 'a'"),
+        ({"extra_special_tokens": [[]]}, "the content of a token must be a string, got "),
+    ],
+)
+@needs_tokenizers
+def test_what_is_no_token_of_the_settings_is_named(settings, said, tmp_path):
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+
+    data = Tokenizer(BPE({"a": 0}, [])).to_str().encode()
+    with pytest.raises(CheckpointError) as caught:
+        causal_files.folder_tokenizer(tmp_path, data, settings)
+    assert str(caught.value).startswith(f"{tmp_path / 'tokenizer_config.json'}: {said}")
