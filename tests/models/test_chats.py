@@ -277,7 +277,7 @@ def test_a_long_chat_goes_on_at_a_message_of_the_user(system, tmp_path):
     """Messages of all roles and lengths; what was left out before is left out again."""
     rng, found = rng_of(0), set()
     conversation = model_of(tmp_path, BARE, 64).chat(max_new_tokens=4)
-    for _ in range(30):
+    for _ in range(20):
         messages = [{"role": "system", "content": "s" * system}] * (system > 0)
         for _ in range(rng.randint(1, 9)):
             role = ("user", "assistant", "tool", "system")[rng.choice(4, p=[0.4, 0.25, 0.25, 0.1])]
