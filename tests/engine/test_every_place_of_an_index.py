@@ -1,0 +1,189 @@
+"""Each place that an index names is read, written and given its gradient: every dtype of the index,
+every order of its parts, none of them, and very many."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from common import assert_same, leaf, pull, rng_of, signed
+
+import tinyattn as ta
+from tinyattn.engine.autograd import wrap
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def written(shape: tuple[int, ...], index: Any, value: np.ndarray) -> Any:
+    """By a loop over the places: what stands there, and the gradients of both for a cotangent."""
+    out, grad = signed(rng_of(1), *shape), signed(rng_of(2), *shape)
+    of_x, of_value = grad.copy(), np.zeros(value.shape)
+    places = np.arange(out.size).reshape(shape)[index]
+    numbers = np.broadcast_to(np.arange(value.size).reshape(value.shape), places.shape)
+    last = dict(zip(places.ravel().tolist(), numbers.ravel().tolist(), strict=True))
+    for place, number in last.items():
+        out.flat[place] = value.flat[number]
+        of_x.flat[place] = 0
+        of_value.flat[number] += grad.flat[place]
+    return out, grad, of_x, of_value
+
+
+REPEATED: dict[str, Any] = {
+    "rows": lambda dtype: np.array([3, 1, 3, 0, 3], dtype),
+    "rows of rows": lambda dtype: np.array([[3, 1], [3, 3]], dtype),
+    "columns": lambda dtype: (slice(None), np.array([2, 2, 0], dtype)),
+    "pairs": lambda dtype: (np.array([1, 2, 1, 1], dtype), np.array([0, 1, 0, 2], dtype)),
+    "a row and columns": lambda dtype: (2, np.array([1, 0, 1], dtype)),
+}
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", REPEATED)
+def test_of_values_for_one_place_the_last_has_the_gradient(name: str, dtype: str) -> None:
+    index = REPEATED[name](dtype)
+    start = signed(rng_of(1), 4, 3)
+    value = signed(rng_of(0), *start[index].shape)
+    out, grad, of_x, of_value = written((4, 3), index, value)
+    x, given = leaf(start), leaf(value)
+    copy = x * 1
+    copy[index] = given
+    np.testing.assert_array_equal(copy.detach().numpy(), out)
+    pull(copy, grad)
+    np.testing.assert_array_equal(x.grad.numpy(), of_x)
+    np.testing.assert_array_equal(given.grad.numpy(), of_value)
+
+
+@pytest.mark.parametrize("number", [127, 128, 255, 256, 32_767, 32_769, 65_537])
+def test_as_many_values_as_there_are_get_their_gradient(number: int) -> None:
+    """More than a number of one or two bytes counts; two are written to one place."""
+    ids = np.arange(number)
+    ids[-2] = ids[-1]
+    grad = signed(rng_of(3), number)
+    given, out = leaf(np.zeros(number)), leaf(np.ones(number)) * 1
+    out[ids] = given
+    pull(out, grad)
+    right = grad.copy()
+    right[-2] = 0
+    np.testing.assert_array_equal(given.grad.numpy(), right)
+
+
+# Each part of an index into three dimensions. ... stands for what is left, which may be nothing.
+PARTS: dict[str, Any] = {
+    "number": 1,
+    "slice": slice(None),
+    "rows": np.array([1, 0, 1]),
+    "new": None,
+    "dots": ...,
+}
+ORDERS = [
+    parts
+    for length in (1, 2, 3, 4)
+    for parts in itertools.product(PARTS, repeat=length)
+    if parts.count("dots") <= 1
+    and parts.count("new") <= 1
+    and len(parts) - parts.count("dots") - parts.count("new") <= 3
+]
+
+
+def as_pytorch_reads(array: np.ndarray, parts: tuple[str, ...]) -> np.ndarray:
+    """Numbers, slices and new dimensions first; the rows then stand where the first of them was, or
+    in front if others lie between them."""
+    parts = parts if "dots" in parts else (*parts, "dots")
+    dims = sum(part in ("number", "slice", "rows") for part in parts)
+    full: list[str] = []
+    for part in parts:
+        full += ["slice"] * (array.ndim - dims) if part == "dots" else [part]
+    first = tuple(slice(None) if part == "rows" else PARTS[part] for part in full)
+    rest = [part for part in full if part != "number"]
+    along = [i for i, part in enumerate(rest) if part == "rows"]
+    out = array[first]
+    if not along:
+        return out
+    taken = np.stack([out[tuple(i if d in along else slice(None) for d in range(out.ndim))]
+                      for i in PARTS["rows"]])  # fmt: skip
+    are_neighbours = along == [*range(along[0], along[-1] + 1)]
+    return np.moveaxis(taken, 0, along[0] if are_neighbours else 0)
+
+
+@pytest.mark.parametrize("first", PARTS)
+def test_parts_of_an_index_in_every_order_read_and_write_as_in_pytorch(first: str) -> None:
+    values, numbers = signed(rng_of(0), 2, 3, 4), np.arange(24).reshape(2, 3, 4)
+    for parts in ORDERS:
+        if parts[0] != first:
+            continue
+        index = tuple(PARTS[part] for part in parts)
+        places = as_pytorch_reads(numbers, parts)
+        x = leaf(values)
+        found = x[index]
+        assert found.shape == places.shape, parts
+        np.testing.assert_array_equal(found.detach().numpy(), values.flat[places], str(parts))
+        grad, right = signed(rng_of(1), *places.shape), np.zeros(24)
+        pull(found, grad)
+        np.add.at(right, places, grad)
+        np.testing.assert_allclose(x.grad.numpy().ravel(), right, rtol=1e-12, err_msg=str(parts))
+        right = values.copy()
+        for place, number in zip(np.ravel(places).tolist(), np.ravel(grad).tolist(), strict=True):
+            right.flat[place] = number
+        plain, recorded, given = ta.tensor(values), leaf(values) * 1, leaf(grad)
+        plain[index] = recorded[index] = given.detach()
+        np.testing.assert_array_equal(plain.numpy(), right, str(parts))
+        np.testing.assert_array_equal(recorded.detach().numpy(), right, str(parts))
+
+
+@pytest.mark.parametrize("first", PARTS)
+def test_pytorch_reads_parts_in_every_order_so(first: str, torch: Any) -> None:
+    numbers = np.arange(24).reshape(2, 3, 4)
+    for parts in ORDERS:
+        if parts[0] == first:
+            index = tuple(
+                torch.tensor(PARTS[part]) if part == "rows" else PARTS[part] for part in parts
+            )
+            right = torch.tensor(numbers)[index].numpy()
+            np.testing.assert_array_equal(as_pytorch_reads(numbers, parts), right, str(parts))
+
+
+NONE = np.zeros(0, np.int64)
+EMPTY: dict[str, Any] = {
+    "no rows": NONE,
+    "a list of no rows": [],
+    "no rows of rows": np.zeros((2, 0), np.int64),
+    "no rows of unsigned numbers": NONE.astype(np.uint8),
+    "no rows in a tuple": (NONE,),
+    "no columns": (slice(None), NONE),
+    "no pairs": (NONE, NONE),
+    "none of the last": (..., NONE),
+    "none beside a number": (0, NONE),
+    "an empty slice": slice(0, 0),
+    "a mask of nothing": np.zeros(4, bool),
+}
+OF_TWO = "no columns", "no pairs", "none beside a number"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(4,), (4, 4), (4, 4, 2), (4, 4, 0)])
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_that_is_taken_has_the_gradient_zero(
+    name: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    index = EMPTY[name] if len(shape) > 1 or name not in OF_TWO else NONE
+    values = signed(rng_of(0), *shape).astype(dtype)
+    x = leaf(values)
+    found = x[index]
+    assert (found.shape, found.dtype) == (values[index].shape, dtype)
+    (grad,) = ta.grad(found, x, ta.zeros_like(found), create_graph=True)
+    assert_same(grad.detach().numpy(), np.zeros_like(values))
+    given, out = leaf(np.zeros(found.shape, dtype)), x * 1
+    out[index] = given
+    of_x, of_value = ta.grad(out, (x, given), ta.tensor(values))
+    assert_same(of_x.numpy(), values)
+    assert_same(of_value.numpy(), np.zeros(found.shape, dtype))
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3)])
+def test_no_places_along_a_dimension_have_the_gradient_zero(shape: tuple[int, ...]) -> None:
+    x, index = leaf(signed(rng_of(0), *shape)), wrap(np.zeros((0, *shape[1:]), np.int64))
+    for found in (x.gather(0, index), ta.functional.embedding(index, x) if x.ndim > 1 else x[:0]):
+        (grad,) = ta.grad(found, x, ta.zeros_like(found))
+        assert grad.tolist() == np.zeros(shape).tolist()
