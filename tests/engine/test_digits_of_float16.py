@@ -1,5 +1,5 @@
-"""What is computed from float16 has the digits of float64, rounded once or twice, and overflows only
-where the result does."""
+"""What is computed from float16 has the digits of float64, rounded once or twice, and overflows
+only where the result does."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_value_and_its_slope_are_those_of_float64(
         assert is_number.mean() > 0.25
         found, exact = found[is_number].astype(float), exact[is_number]
         spacing = np.spacing(abs(exact).astype(np.float16)).astype(float)
-        # Each rounding is by half a unit, which may count twice in a number just above a power of 2.
+        # By half a unit each time; of an earlier number it may be twice as large as of the last.
         assert (abs(found - exact) <= max(0.501, limit - 0.499) * spacing).all()
 
 

@@ -218,6 +218,30 @@ def test_without_replacement_each_index_comes_once() -> None:
     assert sorted(ta.ones(6).multinomial(6).tolist()) == [*range(6)]
 
 
+@pytest.mark.parametrize("number", [1, 2, 7, 29, 30])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_without_replacement_indices_come_in_the_order_of_their_drawing(
+    rows: int, number: int, rng: Any
+) -> None:
+    """Each weight is 1e20 times the next one, so the largest that is left is drawn."""
+    weights = np.stack(
+        [rng.permutation(10.0 ** np.arange(300, -300, -20)) for _ in range(rows or 1)]
+    )
+    drawn = ta.tensor(weights if rows else weights[0]).multinomial(number).numpy()
+    right = np.argsort(-weights, -1)[:, :number]
+    np.testing.assert_array_equal(drawn, right if rows else right[0])
+
+
+@pytest.mark.parametrize("number", [1, 2, 10, 49])
+def test_fewer_indices_are_the_first_of_more(number: int, rng: Any) -> None:
+    weights = ta.tensor(rng.random((4, 50)))
+    drawn = []
+    for count in (number, 50):
+        ta.manual_seed(3)
+        drawn.append(weights.multinomial(count).numpy())
+    np.testing.assert_array_equal(drawn[0], drawn[1][:, :number])
+
+
 def test_indices_are_drawn_in_proportion_to_their_weights() -> None:
     ta.manual_seed(5)
     weights = ta.tensor([1.0, 0.0, 2.0, 5.0]).expand(2, 4)
