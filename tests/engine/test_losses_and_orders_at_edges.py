@@ -232,11 +232,21 @@ def test_without_replacement_indices_come_in_the_order_of_their_drawing(
     np.testing.assert_array_equal(drawn, right if rows else right[0])
 
 
-@pytest.mark.parametrize("number", [1, 2, 10, 49])
+@pytest.mark.parametrize("number", [1, 300, 2000, 3999, 4000])
+def test_many_indices_come_in_the_order_of_their_drawing_too(number: int, rng: Any) -> None:
+    """Each weight of a group of 200 is 1e25 times those of the next group."""
+    groups = rng.permuted(np.tile(np.arange(20).repeat(200), (2, 1)), axis=1)
+    drawn = ta.tensor(10.0 ** (250 - 25 * groups)).multinomial(number).numpy()
+    for row, of_place in zip(drawn, groups, strict=True):
+        assert len(set(row.tolist())) == number
+        np.testing.assert_array_equal(of_place[row], np.arange(number) // 200)
+
+
+@pytest.mark.parametrize("number", [1, 10, 600])
 def test_fewer_indices_are_the_first_of_more(number: int, rng: Any) -> None:
-    weights = ta.tensor(rng.random((4, 50)))
+    weights = ta.tensor(rng.random((2, 1000)))
     drawn = []
-    for count in (number, 50):
+    for count in (number, 1000):
         ta.manual_seed(3)
         drawn.append(weights.multinomial(count).numpy())
     np.testing.assert_array_equal(drawn[0], drawn[1][:, :number])
