@@ -180,3 +180,36 @@ def test_what_is_hidden_by_any_option_is_as_if_it_were_zero(
         assert np.isfinite(expected).all(), name
         for found in others:
             assert_equal(found[name], expected)
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 9])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lens", [[4], [3, 1, 4], [2, 0, 2], [0, 5], [2, 2], [1, 1, 1, 6]], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_packed_samples_are_each_sample_alone(
+    lens: list[int], is_causal: bool, window: int | None, groups: int
+) -> None:
+    attention = random_parameters(
+        nn.MultiHeadAttention(D, D, D, D, H, num_kv_heads=groups, window=window).double(), rng_of(3)
+    )
+    numbers, grad = (signed(rng_of(seed), sum(lens), D) for seed in (0, 1))
+    x = leaf(numbers)
+    out = attention(x, x, x, valid_lens=lens, is_causal=is_causal)
+    pull(out, grad)
+    of_weights = [p.grad.numpy().copy() for p in attention.parameters()]
+    attention.zero_grad()
+    weights, first = attention.attention_weights.numpy(), 0
+    for i, length in enumerate(lens):
+        rows = slice(first, first + length)
+        first += length
+        if not length:
+            continue
+        alone = leaf(numbers[None, rows])
+        one = attention(alone, alone, alone, is_causal=is_causal)
+        pull(one, grad[None, rows])
+        assert_close(out.detach().numpy()[rows], one.detach().numpy()[0], 1e-12)
+        assert_close(x.grad.numpy()[rows], alone.grad.numpy()[0], 1e-11)
+        assert_close(weights[i, :, :length, :length], attention.attention_weights.numpy()[0], 1e-12)
+        assert not weights[i, :, :length, length:].any()
+    for found, parameter in zip(of_weights, attention.parameters(), strict=True):
+        np.testing.assert_allclose(found, parameter.grad.numpy(), atol=1e-11)

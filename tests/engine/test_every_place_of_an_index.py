@@ -187,3 +187,104 @@ def test_no_places_along_a_dimension_have_the_gradient_zero(shape: tuple[int, ..
     for found in (x.gather(0, index), ta.functional.embedding(index, x) if x.ndim > 1 else x[:0]):
         (grad,) = ta.grad(found, x, ta.zeros_like(found))
         assert grad.tolist() == np.zeros(shape).tolist()
+
+
+LINES: dict[str, Any] = {  # the shape of x, that of the index, and the dimension
+    "a row": ((5,), (7,), 0),
+    "fewer rows": ((4, 3), (6, 2), 0),
+    "columns": ((4, 3), (4, 5), 1),
+    "columns from the end": ((4, 3), (2, 1), -1),
+    "the middle": ((2, 5, 3), (2, 4, 2), 1),
+    "the middle from the end": ((2, 5, 3), (1, 9, 3), -2),
+    "the first of four": ((3, 2, 2, 2), (5, 2, 1, 2), 0),
+    "the last of four": ((3, 2, 2, 4), (3, 1, 2, 8), 3),
+    "one of each line": ((4, 6), (4, 1), 1),
+    "a dimension of one": ((4, 1), (4, 3), 1),
+}
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", LINES)
+def test_what_is_gathered_and_where_its_gradient_goes(name: str, dtype: str, kind: str) -> None:
+    """Along every dimension, also by an index that is shorter in the others."""
+    shape, sizes, dim = LINES[name]
+    values = signed(rng_of(0), *shape).astype(dtype)
+    index = rng_of(1).randint(0, shape[dim], sizes).astype(kind)
+    grad = signed(rng_of(2), *sizes).astype(dtype)
+    right, slope = np.zeros(sizes, dtype), np.zeros(shape)
+    for place in np.ndindex(*sizes):
+        source = list(place)
+        source[dim] = int(index[place])
+        right[place] = values[tuple(source)]
+        slope[tuple(source)] += grad[place]
+    x = leaf(values)
+    out = x.gather(dim, ta.tensor(index))
+    assert_same(out.detach().numpy(), right)
+    (found,) = ta.grad(out, x, ta.tensor(grad), create_graph=True)
+    assert found.dtype == dtype
+    tolerance = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}[dtype]
+    np.testing.assert_allclose(found.detach().numpy(), slope, rtol=tolerance, atol=tolerance)
+    assert_same(ta.grad(out, x, ta.tensor(grad))[0].numpy(), found.detach().numpy())
+
+
+@pytest.mark.parametrize("offset", [-5, -4, -2, -1, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 4, 3), (3, 1, 2, 3)])
+def test_diagonals_and_triangles_of_every_offset(shape: tuple[int, ...], offset: int) -> None:
+    values = signed(rng_of(0), *shape)
+    for dim1, dim2 in itertools.permutations(range(-len(shape), len(shape)), 2):
+        if (dim1 - dim2) % len(shape):
+            x = leaf(values)
+            out = x.diagonal(offset, dim1, dim2)
+            np.testing.assert_array_equal(
+                out.detach().numpy(), values.diagonal(offset, dim1, dim2), f"{dim1} {dim2}"
+            )
+            grad = signed(rng_of(1), *out.shape)
+            pull(out, grad)
+            right = np.zeros(shape)
+            places = np.arange(values.size).reshape(shape).diagonal(offset, dim1, dim2)
+            right.flat[places] = grad
+            np.testing.assert_array_equal(x.grad.numpy(), right)
+    for ours, formula in ((ta.tril, np.tril), (ta.triu, np.triu)):
+        x, grad = leaf(values), signed(rng_of(2), *shape)
+        out = ours(x, offset)
+        np.testing.assert_array_equal(out.detach().numpy(), formula(values, offset))
+        pull(out, grad)
+        np.testing.assert_array_equal(x.grad.numpy(), formula(grad, offset))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
+def test_pieces_of_every_size_and_number(size: int, dim: int) -> None:
+    """Along a dimension of six; together they are the whole, and a gradient goes back to each."""
+    shape = [2, 3, 4]
+    shape[dim] = 6
+    values, grad = signed(rng_of(0), *shape), signed(rng_of(1), *shape)
+    ends = np.arange(size, 6, size)
+    of_chunks = np.arange(-(-6 // size), 6, -(-6 // size))
+    sizes = [size - 1, 0, 7 - size]
+    for call, places in (
+        (lambda x: x.split(size, dim), ends), (lambda x: x.chunk(size, dim), of_chunks),
+        (lambda x: x.split(sizes, dim), np.cumsum(sizes)[:-1]),
+    ):  # fmt: skip
+        x = leaf(values)
+        found, right = call(x), np.split(values, places, dim)
+        assert [piece.shape for piece in found] == [piece.shape for piece in right]
+        for piece, numbers in zip(found, right, strict=True):
+            np.testing.assert_array_equal(piece.detach().numpy(), numbers)
+        pull(ta.cat(found, dim), grad)
+        np.testing.assert_array_equal(x.grad.numpy(), grad)
+    x = leaf(values)
+    rows = x.unbind(dim)
+    assert len(rows) == 6
+    for i, row in enumerate(rows):
+        np.testing.assert_array_equal(row.detach().numpy(), values.take(i, dim))
+    pull(rows[size % 6], grad.take(0, dim))
+    right = np.zeros(shape)
+    np.moveaxis(right, dim, 0)[size % 6] = grad.take(0, dim)
+    np.testing.assert_array_equal(x.grad.numpy(), right)
+    x = leaf(values)
+    out = x.flip(dim, (dim + 1) % 3 - 3)
+    np.testing.assert_array_equal(out.detach().numpy(), np.flip(values, (dim, (dim + 1) % 3 - 3)))
+    pull(out, grad)
+    np.testing.assert_array_equal(x.grad.numpy(), np.flip(grad, (dim, (dim + 1) % 3 - 3)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import leaf, signed
+from common import assert_same, leaf, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -197,6 +197,33 @@ def test_the_largest_of_equal_numbers_are_the_first(largest: bool) -> None:
     assert ta.tensor(numbers).topk(2, largest=largest).indices.tolist() == (
         [7, 39] if largest else [0, 1]
     )
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
+)
+def test_equal_numbers_stay_in_their_order_along_each_dimension(
+    dtype: str, dim: int, descending: bool, rng: Any
+) -> None:
+    """NaN is the largest of all, and 0.0 and -0.0 are equal."""
+    numbers = rng.integers(0, 2 if dtype == "bool" else 4, (4, 5, 6)).astype(dtype)
+    if dtype.startswith("float"):
+        numbers.flat[:120:7] = np.nan
+        numbers *= rng.choice([1, -1], numbers.shape).astype(dtype)
+    keys = np.where(numbers == numbers, numbers, 9).astype(np.float64)
+    right = np.argsort(-keys if descending else keys, dim, kind="stable")
+    x = ta.tensor(numbers)
+    values, indices = x.sort(dim, descending)
+    for found in (indices, x.argsort(dim, descending)):
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found.numpy(), right)
+    assert_same(values.numpy(), np.take_along_axis(numbers, right, dim))
+    if descending:
+        np.testing.assert_array_equal(x.argmax(dim).numpy(), right.take(0, dim))
+    elif dtype[0] != "f":  # NaN is the smallest too, in argmin alone
+        np.testing.assert_array_equal(x.argmin(dim).numpy(), right.take(0, dim))
 
 
 @pytest.mark.parametrize("replacement", [True, False])
