@@ -124,6 +124,13 @@ HIDING: dict[str, dict[str, Any]] = {
     "causality": {"is_causal": True},
     "a window": {"window": 1},
 }
+# The same where each key has a query of its own, so causality alone hides none.
+BESIDE_CAUSALITY: dict[str, dict[str, Any]] = {
+    "lengths": HIDING["lengths"],
+    "keys": HIDING["keys"],
+    "other keys of each head": HIDING["other keys of each head"],
+    "lengths of queries": {"valid_lens": np.array([[1, 4, 2, 3, 4, 4]] * B)},
+}
 
 
 KINDS = ["module", "module of one group", "heads", "heads of one group"]
@@ -138,16 +145,16 @@ def attention_of(kind: str, window: int | None = None) -> Any:
 
     def call(q: ta.Tensor, *of_keys: ta.Tensor, **options: Any) -> ta.Tensor:
         heads = [x[..., : D // H * groups].reshape(B, K, groups, -1) for x in of_keys]
-        heads = [x.permute(0, 2, 1, 3) for x in (q.reshape(B, Q, H, -1), *heads)]
+        heads = [x.permute(0, 2, 1, 3) for x in (q.reshape(B, -1, H, D // H), *heads)]
         options |= {} if window is None else {"window": window}
         return F.scaled_dot_product_attention(*heads, enable_gqa=True, **options)
 
     return call
 
 
-def results_of(kind: str, arrays: list[np.ndarray], hiding: str) -> dict[str, np.ndarray]:
+def results_of(kind: str, arrays: list[np.ndarray], given: dict[str, Any]) -> dict[str, np.ndarray]:
     """The output, and the gradients of the arrays and of all parameters."""
-    options = dict(HIDING[hiding])
+    options = dict(given)
     attention = attention_of(kind, options.pop("window", None))
     tensors = [leaf(x) for x in arrays]
     of_keys = tensors[1:] * (2 if len(tensors) == 2 else 1)
@@ -160,26 +167,43 @@ def results_of(kind: str, arrays: list[np.ndarray], hiding: str) -> dict[str, np
     return found
 
 
-@pytest.mark.parametrize("content", ["keys", "values", "both", "one tensor"])
-@pytest.mark.parametrize("hiding", HIDING)
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_hidden_by_any_option_is_as_if_it_were_zero(
-    kind: str, hiding: str, content: str
-) -> None:
-    """In the keys alone, in the values alone, in both, and in one tensor that is both."""
+def assert_hidden(kind: str, content: str, queries: int, options: dict[str, Any]) -> None:
+    """The last key of each sample, whatever it holds, has the influence of zeros."""
     results = []
     for poison in (0.0, np.nan, np.inf, -np.inf):
-        q, keys, values = (signed(rng_of(5 + i), B, n, D) for i, n in enumerate((Q, K, K)))
+        q, keys, values = (signed(rng_of(5 + i), B, n, D) for i, n in enumerate((queries, K, K)))
         keys[:, -1] = keys[:, -1] if content == "values" else poison
         values[:, -1] = poison if content in ("values", "both") else values[:, -1]
         arrays = [q, keys] if content == "one tensor" else [q, keys, values]
-        results.append(results_of(kind, arrays, hiding))
+        results.append(results_of(kind, arrays, options))
     right, *others = results
     assert max(abs(right[name]).max() for name in right if name in ("d1", "d2")) > 0.1
     for name, expected in right.items():
         assert np.isfinite(expected).all(), name
         for found in others:
             assert_equal(found[name], expected)
+
+
+every_content = pytest.mark.parametrize("content", ["keys", "values", "both", "one tensor"])
+
+
+@every_content
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_hidden_by_any_option_is_as_if_it_were_zero(
+    kind: str, hiding: str, content: str
+) -> None:
+    """In the keys alone, in the values alone, in both, and in one tensor that is both."""
+    assert_hidden(kind, content, Q, HIDING[hiding])
+
+
+@every_content
+@pytest.mark.parametrize("hiding", BESIDE_CAUSALITY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_hidden_beside_causality_is_as_if_it_were_zero(
+    kind: str, hiding: str, content: str
+) -> None:
+    assert_hidden(kind, content, K + 1, {"is_causal": True, **BESIDE_CAUSALITY[hiding]})
 
 
 @pytest.mark.parametrize("window", [None, 1, 2, 9])

@@ -288,3 +288,32 @@ def test_pieces_of_every_size_and_number(size: int, dim: int) -> None:
     np.testing.assert_array_equal(out.detach().numpy(), np.flip(values, (dim, (dim + 1) % 3 - 3)))
     pull(out, grad)
     np.testing.assert_array_equal(x.grad.numpy(), np.flip(grad, (dim, (dim + 1) % 3 - 3)))
+
+
+WRITES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {  # into (4, 3), values of these shapes
+    "a row": (1, [(), (1,), (3,), (1, 3), (1, 1), (1, 1, 3)]),
+    "rows": (slice(1, 3), [(), (3,), (1, 3), (2, 1), (2, 3), (1, 2, 3), (1, 1, 2, 1)]),
+    "a column": ((slice(None), 2), [(), (4,), (1,), (1, 4)]),
+    "a place": ((2, 1), [(), (1,), (1, 1)]),
+    "rows by number": (np.array([2, 0, 2]), [(), (3,), (1, 3), (3, 1), (3, 3), (1, 3, 3)]),
+    "a mask": (np.arange(12).reshape(4, 3) % 5 == 0, [(), (1,), (3,), (1, 3)]),
+    "all": (..., [(), (3,), (4, 1), (4, 3), (1, 4, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_the_gradient_of_a_written_value_has_the_shape_of_the_value(name: str) -> None:
+    """Also of one with dimensions of size 1 in front, which the places do not have."""
+    index, shapes = WRITES[name]
+    for shape in shapes:
+        value = signed(rng_of(0), *shape)
+        ones = value.reshape(shape[max(0, len(shape) - signed(rng_of(1), 4, 3)[index].ndim) :])
+        out, grad, of_x, of_value = written((4, 3), index, ones)
+        x, given = leaf(signed(rng_of(1), 4, 3)), leaf(value)
+        copy = x * 1
+        copy[index] = given
+        np.testing.assert_array_equal(copy.detach().numpy(), out)
+        pull(copy, grad)
+        np.testing.assert_array_equal(x.grad.numpy(), of_x)
+        assert given.grad.shape == shape
+        np.testing.assert_allclose(given.grad.numpy(), of_value.reshape(shape), rtol=1e-12)
