@@ -200,6 +200,8 @@ LINES: dict[str, Any] = {  # the shape of x, that of the index, and the dimensio
     "the last of four": ((3, 2, 2, 4), (3, 1, 2, 8), 3),
     "one of each line": ((4, 6), (4, 1), 1),
     "a dimension of one": ((4, 1), (4, 3), 1),
+    "two of one row": ((1, 3), (2, 3), 0),
+    "two of each line": ((4, 2), (4, 2), 1),
 }
 
 
