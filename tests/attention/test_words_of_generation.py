@@ -107,6 +107,41 @@ def test_a_small_score_is_divided_and_one_below_zero_multiplied():
     assert found.tolist() == [[0.125, -2.0, 0.375, 0.0625, -8.0]]
 
 
+class MaskedPrompts:
+    """A model whose prompts have padding on the left, as those of a CausalLM with a mask."""
+
+    def __init__(self, mask):
+        self.prompt_mask = None if mask is None else np.array(mask, bool)
+
+    def __call__(self, ids):
+        return ta.zeros(len(ids), 9)
+
+
+@pytest.mark.parametrize("make", [np.array, ta.tensor])
+@pytest.mark.parametrize(
+    ("mask", "right"),
+    [
+        (None, [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        ([[1, 1, 1], [1, 1, 1]], [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        ([[0, 1, 1], [0, 0, 1]], [[2, 2, 3, 4], [7, 7, 7, 8]]),
+        ([[0, 0, 1], [1, 1, 1]], [[3, 3, 3, 4], [5, 6, 7, 8]]),
+        ([[1, 1, 1], [0, 1, 1]], [[1, 2, 3, 4], [6, 6, 7, 8]]),
+    ],
+)
+def test_processors_read_an_id_of_the_prompt_in_the_place_of_its_padding(mask, right, make):
+    """The ids of the caller stay as they are, whether there is padding or not."""
+    read, ids = [], make([[1, 2, 3, 4], [5, 6, 7, 8]])
+
+    def note(ids, scores):
+        read.append(ids.tolist())
+        return scores
+
+    processed = Processed(MaskedPrompts(mask), note, repetition_penalty(2.0), note)
+    processed(ids)
+    assert read == [right, right]
+    assert ids.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
 def test_a_length_is_reached_with_the_prompt(length):
     scores = np.zeros((1, 3))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -113,6 +116,34 @@ def test_a_state_of_random_numbers_that_are_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="not a state"):
         ta.set_rng_state({**state, "uinteger": 2**40})
     ta.set_rng_state(state)
+
+
+def test_a_state_with_one_part_that_is_wrong_is_refused_and_changes_nothing() -> None:
+    before = ta.get_rng_state()
+    wrong: list[Any] = [np.random.RandomState(0).get_state(False), {}, None, 5, "state", [before]]
+    for value in (None, "a", [1], {}, 2**40):  # each part is another one, or not there
+        wrong += [{**before, name: value} for name in before]
+    wrong += [{**before, "state": value} for value in (5, -1.5, {"state": "1"}, {"inc": "1"})]
+    wrong += [{key: before[key] for key in before if key != name} for name in before]
+    for number in ("a", None, "-1", str(2**128), np.nan, [1]):
+        wrong += [{**before, "state": {**before["state"], n: number}} for n in ("state", "inc")]
+    for state in wrong:
+        with pytest.raises(ValueError, match=r"^not a state of get_rng_state\(\): ") as refused:
+            ta.set_rng_state(state)
+        assert str(refused.value).endswith(repr(state))
+        assert ta.get_rng_state() == before
+
+
+def test_a_state_of_random_numbers_is_the_same_after_json_of_any_reader() -> None:
+    """Many keep integers of 53 bits only; text is text everywhere."""
+    ta.manual_seed(7)
+    ta.rand(3)
+    state = ta.get_rng_state()
+    read = json.loads(json.dumps(state), parse_int=lambda digits: int(float(digits)))
+    assert read == state
+    following = ta.randn(5).tolist()
+    ta.set_rng_state(read)
+    assert ta.randn(5).tolist() == following
 
 
 def test_a_refused_generate_does_not_start_the_model() -> None:

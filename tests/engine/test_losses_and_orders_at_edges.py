@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import leaf, signed
+from common import assert_same, leaf, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -199,6 +199,33 @@ def test_the_largest_of_equal_numbers_are_the_first(largest: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
+)
+def test_equal_numbers_stay_in_their_order_along_each_dimension(
+    dtype: str, dim: int, descending: bool, rng: Any
+) -> None:
+    """NaN is the largest of all, and 0.0 and -0.0 are equal."""
+    numbers = rng.integers(0, 2 if dtype == "bool" else 4, (4, 5, 6)).astype(dtype)
+    if dtype.startswith("float"):
+        numbers.flat[:120:7] = np.nan
+        numbers *= rng.choice([1, -1], numbers.shape).astype(dtype)
+    keys = np.where(numbers == numbers, numbers, 9).astype(np.float64)
+    right = np.argsort(-keys if descending else keys, dim, kind="stable")
+    x = ta.tensor(numbers)
+    values, indices = x.sort(dim, descending)
+    for found in (indices, x.argsort(dim, descending)):
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found.numpy(), right)
+    assert_same(values.numpy(), np.take_along_axis(numbers, right, dim))
+    if descending:
+        np.testing.assert_array_equal(x.argmax(dim).numpy(), right.take(0, dim))
+    elif dtype[0] != "f":  # NaN is the smallest too, in argmin alone
+        np.testing.assert_array_equal(x.argmin(dim).numpy(), right.take(0, dim))
+
+
 @pytest.mark.parametrize("replacement", [True, False])
 def test_what_has_all_the_weight_is_drawn_from_each_row(replacement: bool) -> None:
     weights = np.eye(5)[[3, 0, 4]] * 7
@@ -216,6 +243,40 @@ def test_without_replacement_each_index_comes_once() -> None:
     assert [sorted(row) for row in rows.tolist()] == [[0, 1, 3], [1, 2, 3]]
     assert rows.tolist()[1][2] == 2
     assert sorted(ta.ones(6).multinomial(6).tolist()) == [*range(6)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 29, 30])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_without_replacement_indices_come_in_the_order_of_their_drawing(
+    rows: int, number: int, rng: Any
+) -> None:
+    """Each weight is 1e20 times the next one, so the largest that is left is drawn."""
+    weights = np.stack(
+        [rng.permutation(10.0 ** np.arange(300, -300, -20)) for _ in range(rows or 1)]
+    )
+    drawn = ta.tensor(weights if rows else weights[0]).multinomial(number).numpy()
+    right = np.argsort(-weights, -1)[:, :number]
+    np.testing.assert_array_equal(drawn, right if rows else right[0])
+
+
+@pytest.mark.parametrize("number", [1, 300, 2000, 3999, 4000])
+def test_many_indices_come_in_the_order_of_their_drawing_too(number: int, rng: Any) -> None:
+    """Each weight of a group of 200 is 1e25 times those of the next group."""
+    groups = rng.permuted(np.tile(np.arange(20).repeat(200), (2, 1)), axis=1)
+    drawn = ta.tensor(10.0 ** (250 - 25 * groups)).multinomial(number).numpy()
+    for row, of_place in zip(drawn, groups, strict=True):
+        assert len(set(row.tolist())) == number
+        np.testing.assert_array_equal(of_place[row], np.arange(number) // 200)
+
+
+@pytest.mark.parametrize("number", [1, 10, 600])
+def test_fewer_indices_are_the_first_of_more(number: int, rng: Any) -> None:
+    weights = ta.tensor(rng.random((2, 1000)))
+    drawn = []
+    for count in (number, 1000):
+        ta.manual_seed(3)
+        drawn.append(weights.multinomial(count).numpy())
+    np.testing.assert_array_equal(drawn[0], drawn[1][:, :number])
 
 
 def test_indices_are_drawn_in_proportion_to_their_weights() -> None:

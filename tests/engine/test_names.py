@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from inspect import signature
 from typing import Any
@@ -154,6 +155,14 @@ def test_equal() -> None:
     assert not ta.equal(*[ta.tensor([math.nan])] * 2)
     with pytest.raises(TypeError, match="other must be a Tensor, got list"):
         x.equal([1.0, 2.0])
+
+
+def test_tensors_of_two_shapes_are_not_equal_whatever_they_hold() -> None:
+    """Also where one broadcasts to the other, where neither does, and where they hold nothing."""
+    shapes = [(), (1,), (2,), (3,), (0,), (1, 1), (1, 3), (2, 3), (2, 1), (3, 2), (0, 3), (3, 0)]
+    for first, second in itertools.product(shapes, repeat=2):
+        x, y = ta.ones(first), ta.ones(second)
+        assert x.equal(y) is ta.equal(y, x) is (first == second), (first, second)
 
 
 @pytest.mark.parametrize("replacement", [False, True])

@@ -169,6 +169,56 @@ def test_clamp_takes_one_limit_or_two_and_each_may_be_a_tensor() -> None:
         np.testing.assert_array_equal(found.numpy(), right)
 
 
+NUMBERS = [int, float, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float32, np.float64]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int64])
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_a_limit_may_be_a_number_of_every_kind(kind: Any, dtype: Any) -> None:
+    """It leaves the dtype of floats as it is, and so does an integer that of integers."""
+    x = np.array([-3, 0, 1, 2, 3, 9]).astype(dtype)
+    for low, high in ((1, None), (None, 2), (1, 2), (0, 0)):
+        limits = [None if limit is None else kind(limit) for limit in (low, high)]
+        tensor = leaf(x) if x.dtype.kind == "f" else ta.tensor(x)
+        found = tensor.clamp(*limits)
+        lowest, highest = -9 if low is None else low, 9 if high is None else high
+        np.testing.assert_array_equal(found.detach().numpy(), np.clip(x, lowest, highest))
+        if x.dtype.kind != "f":
+            assert found.dtype == dtype or kind(0.5) == 0.5  # a float beside integers
+            continue
+        grad = np.array([0.5, -1.5, 2.0, -0.25, 3.0, 1.0]).astype(dtype)
+        (slope,) = ta.grad(found, tensor, ta.tensor(grad))
+        assert found.dtype == slope.dtype == dtype
+        np.testing.assert_array_equal(slope.numpy(), grad * ((x >= lowest) & (x <= highest)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("number", [0, 1, 99, 101])
+def test_an_integer_of_numpy_is_an_integer_beside_integers(
+    number: int, kind: Any, dtype: Any
+) -> None:
+    """Also one of 64 bits beside others of 64 bits, of which NumPy makes floats."""
+    x, y = np.array([5, 3]).astype(dtype), kind(number)
+    tensor, same = ta.tensor(x), dtype(number)
+    for found, right in (
+        (tensor + y, x + same), (y + tensor, same + x), (tensor * y, x * same),
+        (tensor - y, x - same), (y - tensor, same - x), (ta.where(tensor > 4, tensor, y),
+        np.where(x > 4, x, same)), (y % tensor, same % x), (y // tensor, same // x),
+        (tensor.clamp(y), np.maximum(x, same)), (tensor.clamp(max=y), np.minimum(x, same)),
+    ):  # fmt: skip
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found.numpy(), right)
+
+
+@pytest.mark.parametrize("limit", ["1", [1.0], np.array(1.0), np.array([1.0]), 1j], ids=repr)
+def test_a_limit_that_is_no_number_is_refused(limit: Any) -> None:
+    for limits in ((limit, None), (None, limit), (0.0, limit), (limit, 2.0)):
+        with pytest.raises(TypeError) as refused:
+            ta.ones(3).clamp(*limits)
+        assert str(refused.value) == f"clamp takes a number as a limit, got {limit!r}"
+
+
 def test_the_gradient_of_clamp_goes_to_the_limit_that_holds() -> None:
     x, low, high = leaf([-2.0, 0.5, 3.0]), leaf([-1.0, -1.0, -1.0]), leaf([2.0, 2.0, 2.0])
     grad = ta.tensor([0.7, -1.3, 0.9]).double()

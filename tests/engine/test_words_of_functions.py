@@ -355,12 +355,14 @@ def test_every_loss_refuses_another_reduction(name: str, reduction: Any) -> None
 
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
 @pytest.mark.parametrize("shape", [(1, 3), (1, 3, 2), (3,)])
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_there_is_one_weight_for_each_class(name: str, shape: tuple[int, ...], size: int) -> None:
+@pytest.mark.parametrize("sizes", [(), (0,), (1,), (2,), (4,), (1, 3), (3, 1), (3, 2), (1, 3, 1)])
+def test_there_is_one_weight_for_each_class(
+    name: str, shape: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
     target = np.zeros((*shape[:1], *shape[2:]) if len(shape) > 1 else (), int)
     with pytest.raises(ShapeError) as found:
-        getattr(F, name)(ta.ones(shape), target, ta.ones(size))
-    assert str(found.value) == f"weight must have shape (3,), got ({size},)"
+        getattr(F, name)(ta.ones(shape), target, ta.ones(sizes))
+    assert str(found.value) == f"weight must have shape (3,), got {sizes}"
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])

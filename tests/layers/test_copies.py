@@ -11,7 +11,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import nn
-from tinyattn.errors import GraphError
+from tinyattn.errors import CheckpointError, GraphError, ShapeError
 from tinyattn.testing import check_op
 
 
@@ -31,6 +31,34 @@ class Scaled(nn.Module):
 class Drawn(Scaled):
     def reset_parameters(self):
         self.table.data = ta.randn(4).data
+
+
+def first_five(words, separator, rest):
+    """The first five, and what is said of the rest."""
+    return separator.join(words[:5]) + (rest.format(len(words) - 5) if len(words) > 5 else "")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 4, 5, 6, 7, 12])
+def test_five_wrong_shapes_and_names_are_said_and_of_more_that_there_are_more(number):
+    net = nn.Sequential(*(nn.Linear(2, 1, bias=False) for _ in range(12)))
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    names = [f"{i}.weight" for i in range(number)]
+    wrong = {**state, **{name: ta.ones(3, 3) for name in names}}
+    lacking = {name: value for name, value in state.items() if name not in names}
+    more = {**state, **{f"{i}.gain": ta.ones(1) for i in range(number)}}
+    of_names = "state does not fit Sequential: missing {}, unexpected {}"
+    shapes = [f"{name} has shape (1, 2), got (3, 3)" for name in names]
+    for given, text in (
+        (wrong, "Sequential: " + first_five(shapes, "; ", "; and {} more")),
+        (lacking, of_names.format(first_five(names, ", ", ", ..."), "nothing")),
+        (more, of_names.format("nothing", first_five([*more][12:], ", ", ", ..."))),
+    ):
+        if not number:
+            net.load_state_dict(given)
+            continue
+        with pytest.raises((ShapeError, CheckpointError)) as error:
+            net.load_state_dict(given)
+        assert str(error.value) == text
 
 
 def layer_with(feed_forward, size=4):

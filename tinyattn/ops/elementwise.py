@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, device_of, in_c_order, namespace, to_device
-from ..base.checks import as_array, is_integer
+from ..base.checks import as_array, is_integer, number_of
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..engine.promotion import in_float32, promoted
@@ -275,7 +275,7 @@ def clamp(x: AnyTensor, min: Operand | None = None, max: Operand | None = None) 
     """
     if not isinstance(min, TensorBase) and not isinstance(max, TensorBase):
         check_clamp(min, max, x.dtype)
-        return clip(x, min, max)
+        return clip(x, number_of(min), number_of(max))
     # NaN stays NaN, and a limit that is NaN gives NaN.
     if min is not None:
         x = where(logical_or(ge(x, min), isnan(x)), x, min)
