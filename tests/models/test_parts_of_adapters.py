@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from common import assert_close, assert_equal, rng_of
@@ -313,3 +315,59 @@ def test_the_first_of_several_patterns_counts(tmp_path):
     model = random_model("llama")
     model.load_adapter(changed(tmp_path, alpha_pattern=patterns))
     assert [lora.scale for lora in loras_of(model).values()] == [4.0, 2.0]
+
+
+# Between models
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("reader", HEADS)
+@pytest.mark.parametrize("writer", HEADS)
+def test_an_adapter_of_an_encoder_is_read_by_models_with_any_head(writer, reader, kind, tmp_path):
+    learned(random_encoder(kind, writer), MATRICES).save_adapter(tmp_path)
+    model, ids = random_encoder(kind, reader), 2 + ids_of(2, 6, vocab=38)
+    model.load_adapter(tmp_path)
+    right = learned(random_encoder(kind, reader), MATRICES)
+    assert loras_of(model).keys() == loras_of(right).keys()
+    assert_close(model(ids).numpy(), right(ids).numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("new", HEADS)
+def test_the_settings_of_an_adapter_of_an_encoder_name_its_matrices(new, kind, tmp_path):
+    model = learned(random_encoder(kind, new), ("W_q",), rank=2, scale=3.0, dropout=0.25)
+    model.save_adapter(tmp_path)
+    prefix = "" if new is BertEncoder else kind.removeprefix("xlm-") + "."
+    name = "encoder.layer.{}.attention.self.query"
+    name = "transformer.layer.{}.attention.q_lin" if kind == "distilbert" else name
+    names = [prefix + name.format(i) for i in range(2)]
+    assert json.loads((tmp_path / "adapter_config.json").read_text()) == {
+        "peft_type": "LORA", "task_type": None, "base_model_name_or_path": None, "r": 2,
+        "lora_alpha": 6.0, "rank_pattern": {}, "alpha_pattern": {}, "lora_dropout": 0.25,
+        "target_modules": names, "fan_in_fan_out": False, "bias": "none", "inference_mode": True,
+    }  # fmt: skip
+    ends = {"A": (2, 16), "B": (16, 2)}
+    assert {key: x.shape for key, x in ta.load(tmp_path / ADAPTER).items()} == {
+        f"base_model.model.{name}.lora_{x}.weight": ends[x] for name in names for x in "AB"
+    }
+
+
+def test_what_peft_names_pooler_is_read_where_it_is_and_passed_over_elsewhere(tmp_path):
+    learned(random_encoder("bert", SequenceClassifier), ("W_q", "dense")).save_adapter(tmp_path)
+    for new, number in ((SequenceClassifier, 3), (BertEncoder, 2), (MaskedLM, 2)):
+        model = random_encoder("bert", new)
+        model.load_adapter(tmp_path)
+        assert len(loras_of(model)) == number
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_loading_an_adapter_draws_no_number_and_keeps_the_mode(mode, tmp_path):
+    learned(random_model("llama"), dropout=0.5).save_adapter(tmp_path)
+    model, before = random_model("llama").train(mode), ta.get_rng_state()
+    model.load_adapter(tmp_path, "a")
+    assert ta.get_rng_state() == before
+    assert {x.training for x in model.modules()} == {mode}
+    model.set_adapter(None)
+    model.train(not mode).set_adapter("a")  # which waited in the other mode
+    assert {x.training for x in model.modules()} == {not mode}
+    assert {x.dropout.p for x in loras_of(model).values()} == {0.5}

@@ -15,7 +15,7 @@ from test_models import CONFIG, published_state, write_folder
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
-from tinyattn.models import BertEncoder, MaskedLM, SequenceClassifier
+from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier, bert
 from tinyattn.models.adapters import Published
 from tinyattn.models.heads import EncoderWithHead
 from tinyattn.models.published import ENCODERS
@@ -36,6 +36,10 @@ def random_model(make, config):
 
 def gelu(x):
     return np.vectorize(lambda z: z * math.erfc(-z / math.sqrt(2)) / 2)(x)
+
+
+def gelu_by_tanh(x):
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
 def layer_norm(x, norm, eps):
@@ -179,11 +183,33 @@ def test_scores_of_words_are_the_formula(kind, activation):
     model = random_model(MaskedLM, config)
     x = model.encoder(IDS).numpy() @ model.dense.weight.numpy().T + model.dense.bias.numpy()
     used = "gelu" if "roberta" in kind else activation
-    by_tanh = x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-    x = {"gelu": gelu(x), "relu": x.clip(0), "gelu_new": by_tanh}[used]
+    x = ACTIVATIONS[used](x)
     x = layer_norm(x, model.norm, 1e-12 if kind == "distilbert" else 0.25)
     expected = x @ model.encoder.word.weight.numpy().T + model.bias.numpy()
     assert_close(model(IDS).numpy(), expected, 1e-10)
+
+
+ACTIVATIONS = {"relu": lambda x: x.clip(0), "gelu": gelu, "gelu_python": gelu}
+BY_TANH = "gelu_accurate gelu_fast gelu_new gelu_python_tanh gelu_pytorch_tanh"
+ACTIVATIONS |= dict.fromkeys(BY_TANH.split(), gelu_by_tanh)
+
+
+def test_every_name_of_an_activation_is_tested():
+    assert ACTIVATIONS.keys() == bert.ACTIVATIONS.keys()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_name_of_an_activation_is_its_formula_in_layers_and_heads(name):
+    x, formula = rng_of(1).normal(size=(5, 12)), ACTIVATIONS[name]
+    model = MaskedLM(CONFIG | {"hidden_act": name, "hidden_size": 12})
+    assert_close(model.activation(ta.tensor(x)).numpy(), formula(x), 1e-12)
+    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 9, "vocab_size": 5}
+    gpt2 = CausalLM(sizes | {"model_type": "gpt2", "activation_function": name})
+    for layer in (*model.encoder.encoder.layers, *gpt2.encoder.layers):
+        network = layer.feed_forward.double().eval()
+        hidden = formula(network.w_1(ta.tensor(x)).numpy())
+        expected = network.w_2(ta.tensor(hidden)).numpy()
+        assert_close(network(ta.tensor(x)).numpy(), expected, 1e-12)
 
 
 @kinds
