@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,8 @@ from tinyattn.models.causal import unfinished
 END = 255  # which is no byte of UTF-8
 TEXT = "One é, 二 and 🙂🙂. Two"
 PROMPTS = ("a", "é", "二", "🙂", "ab", "bé", "🙂🙂🙂", "a🙂bc", "aé二🙂", "二二二二二",
-           "abcdefghijklm", "🙂abcdefg", "é🙂abcdef", "二abcdefghi")  # fmt: skip
+           "abcdefghijklm", "🙂abcdefg", "é🙂abcdef", "二abcdefghi", "🙂二🙂", "二🙂🙂", "é二🙂é",
+           "🙂🙂二", "🙂éé🙂", "éééééé")  # fmt: skip
 
 
 class Bytes:
@@ -36,10 +38,25 @@ class Bytes:
         return {"<end>": END, "<first>": 0}.get(word)
 
 
-def writer(**more):
+class Fallback(Bytes):
+    """As those of SentencePiece: a run of bytes of other signs than ASCII is a text, or none is."""
+
+    def decode(self, ids):
+        runs = re.findall(rb"[\x80-\xff]+|[\x00-\x7f]", bytes(i for i in ids if i != END))
+        return "".join(map(self.text_of, runs))
+
+    @staticmethod
+    def text_of(run):
+        try:
+            return run.decode()
+        except UnicodeDecodeError:
+            return "\ufffd" * len(run)
+
+
+def writer(tokenizer=Bytes, **more):
     sizes = {"vocab_size": 256, "max_position_embeddings": 200, "eos_token_id": END}
     model = CausalLM(LLAMA | sizes | more)
-    model.tokenizer = Bytes()
+    model.tokenizer = tokenizer()
     return model
 
 
@@ -56,9 +73,11 @@ def pieces_of(model, prompt, text, *limit, **options):
 # Whole characters
 
 
+@pytest.mark.parametrize("tokenizer", [Bytes, Fallback])
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_each_character_is_a_piece_whatever_stands_before_it(prompt):
-    assert pieces_of(writer(), prompt.encode(), TEXT) == [*TEXT]
+def test_each_character_is_a_piece_whatever_stands_before_it(prompt, tokenizer):
+    for text in (TEXT, f"é{TEXT}", f"🙂{TEXT}"):
+        assert pieces_of(writer(tokenizer), prompt.encode(), text) == [*text]
 
 
 @pytest.mark.parametrize("before", ["", "a", "é", "🙂abc", "abcdefghijklmnop"])
