@@ -85,6 +85,31 @@ def test_rates_of_a_config_are_those_of_the_layers():
             assert [x.dropout.p for x in layer.sublayer] == [0.25, 0.25]
 
 
+@kinds
+@pytest.mark.parametrize(("pad", "first"), [(None, 1), (0, 1), (1, 2), (5, 6)])
+def test_rows_of_positions_before_that_of_the_first_token_are_for_padding_in_roberta(
+    pad, first, kind
+):
+    model = random_model(BertEncoder, encoder_config(kind) | {"pad_token_id": pad})
+    first = first if "roberta" in kind else 0
+    assert (model.first_position, model.most_tokens) == (first, 34 - first)
+    ids = np.arange(6, 40 - first)[None]
+    x = model.word(ids).numpy() + model.position.weight.numpy()[first:]
+    x = x if kind == "distilbert" else x + model.token_type.weight.numpy()[0]
+    x = layer_norm(x, model.norm, 1e-12)
+    assert_close(model(ids).numpy(), model.encoder(ta.tensor(x)).numpy(), 1e-10)
+    with pytest.raises(ShapeError, match=r"ends at max_len=34"):
+        model(np.append(ids, [[39]], 1))
+
+
+@kinds
+def test_every_norm_has_the_eps_of_the_config(kind):
+    for make, number in ((BertEncoder, 5), (MaskedLM, 6), (SequenceClassifier, 5)):
+        model = make(encoder_config(kind) | {"layer_norm_eps": 0.25})
+        found = [x.eps for x in model.modules() if isinstance(x, nn.LayerNorm)]
+        assert found == [1e-12 if kind == "distilbert" else 0.25] * number
+
+
 def test_nothing_is_dropped_in_training_where_the_rates_are_zero():
     rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     for make in (BertEncoder, MaskedLM, SequenceClassifier):
