@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from gguf_writer import write_llama
-from test_causal import CONFIGS, LLAMA, kinds, needs_jinja, needs_tokenizers, random_model
+from test_causal import CONFIGS, LLAMA, ids_of, kinds, needs_jinja, needs_tokenizers, random_model
 
 import tinyattn as ta
-from tinyattn.errors import ShapeError
+from tinyattn import nn
+from tinyattn.errors import DtypeError, MaskError, ShapeError
+from tinyattn.generation import generate
 from tinyattn.models import CausalLM
 from tinyattn.models.chat import chat_prompt
 
@@ -145,3 +151,205 @@ def test_a_new_model_begins_with_the_deviation_of_its_config(kind):
             assert 0.8 < x.std().item() / (0.25 if is_less else 0.5) < 1.2, name
         else:
             assert (x.numpy() == 1).all(), name
+
+
+# What a refusal leaves as it was
+
+
+def contents_of(model):
+    """All that a call which is refused may not change."""
+    modules = {name: (type(x).__name__, x.training) for name, x in model.named_modules()}
+    parameters = {
+        name: (x.dtype, x.requires_grad, x.numpy().tobytes())
+        for name, x in model.named_parameters()
+    }
+    return modules, parameters, model.state_dict().keys(), model.is_quantized
+
+
+class Own(nn.Linear):
+    """A Linear that computes in its own way."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+def spoil(model, wrong):
+    """Put into a model what `quantize` refuses."""
+    layer = model.encoder.layers[1]
+    if wrong == "LoRA":
+        nn.LoRA.insert(model, ["w_2"], rank=2)
+    elif wrong == "own forward":
+        layer.self_attn.W_o = Own(*layer.self_attn.W_o.weight.shape[::-1])
+    elif wrong == "NaN in a layer":
+        layer.feed_forward.w_2.weight.data = layer.feed_forward.w_2.weight * math.nan
+    elif wrong == "NaN in the words":
+        model.word.weight.data = model.word.weight * math.nan
+    elif wrong == "float16":
+        model.half()
+
+
+WRONG = {
+    "LoRA": (RuntimeError, "a model with a LoRA is not quantized: quantize it before LoRA.insert"),
+    "own forward": (TypeError, "encoder.layers.1.self_attn.W_o: Own has a forward() of its own"),
+    "NaN in a layer": (ValueError, "encoder.layers.1.feed_forward.w_2: a weight with numbers that"),
+    "NaN in the words": (ValueError, "a weight with numbers that are not finite has no int8"),
+    "float16": (DtypeError, ""),
+}
+
+
+@kinds
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_model_that_is_not_quantized_stays_as_it_was(wrong, is_tied, kind):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied}).train()
+    spoil(model, wrong)
+    before, (error, said) = contents_of(model), WRONG[wrong]
+    if wrong == "NaN in the words" and not is_tied:
+        model.quantize()  # the table of words stays as it is
+        return
+    with pytest.raises(error, match=f"^{re.escape(said)}"):
+        model.quantize()
+    assert contents_of(model) == before
+    assert (model.head is None) == is_tied
+
+
+# Masks, windows and positions
+
+
+@kinds
+@pytest.mark.parametrize(
+    "shape", [(1, 5), (2, 5), (4, 5), (3, 1), (3, 4), (3, 6), (1, 3, 5), (3, 5, 1), (3, 0)]
+)
+def test_a_mask_has_a_row_for_each_text_and_a_column_for_each_id(shape, kind):
+    model, mask = random_model(kind), np.ones(shape, bool)
+    said = rf"^the mask is \(3, 5\) here, got shape {re.escape(str(shape))}"
+    with pytest.raises(MaskError, match=said):
+        model(ids_of(3, 5), mask)
+    cache = model.new_cache()
+    model(ids_of(3, 4), np.ones((3, 4), bool), cache)
+    with pytest.raises(MaskError, match=said):
+        model(ids_of(3, 1), mask, cache)
+    assert cache.length == 4
+
+
+class Signs:
+    """A tokenizer without a package: the id of a sign is its number after "!"."""
+
+    def get_vocab_size(self):
+        return 40
+
+    def encode(self, text):
+        return SimpleNamespace(ids=[ord(sign) - 33 for sign in text])
+
+    def decode(self, ids):
+        return "".join(chr(33 + i) for i in ids)
+
+
+WINDOW = {"sliding_window": 3, "use_sliding_window": True, "max_window_layers": 0}
+
+
+@kinds
+@pytest.mark.parametrize("length", [1, 3, 4, 31])
+def test_a_text_ends_with_the_positions_whatever_the_window(length, kind):
+    model = CausalLM(CONFIGS[kind] | ({} if kind == "gpt2" else WINDOW)).eval()
+    model.tokenizer = Signs()
+    prompt = model.tokenizer.decode(ids_of(length))
+    with ta.no_grad():
+        whole = generate(
+            lambda x: model(x)[:, -1], [model.tokenizer.encode(prompt).ids], 32, pad=-1
+        )
+        whole = model.tokenizer.decode(whole[0].tolist())[length:]
+        for most in (2, 256):
+            assert "".join(model.generate_text(prompt, most)) == whole[:most]
+
+
+@kinds
+@pytest.mark.parametrize("length", [0, 32, 33, 100])
+def test_a_prompt_that_is_empty_or_leaves_no_position_is_refused(length, kind):
+    model = CausalLM(CONFIGS[kind] | ({} if kind == "gpt2" else WINDOW))
+    model.tokenizer = Signs()
+    said = "a prompt has one id at least, and leaves one of the model's 32 positions free, got "
+    with pytest.raises(ShapeError, match=f"^{said}{length} ids$"):
+        model.generate_text("a" * length)
+
+
+# Starting values, and names in a file
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 8])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_what_is_added_to_the_residual_stream_of_gpt2_starts_smaller_the_more_there_is(
+    kind, layers
+):
+    ta.manual_seed(3)
+    sizes = ("n_embd", "n_layer") if kind == "gpt2" else ("hidden_size", "num_hidden_layers")
+    config = CONFIGS[kind] | dict(zip(sizes, (64, layers), strict=True))
+    found = {}
+    for name, x in CausalLM(config | {"initializer_range": 0.5}).named_parameters():
+        if x.ndim == 2:
+            found.setdefault(name.split(".")[-2], []).append(x.numpy().ravel())
+    for name, parts in found.items():
+        is_residual = kind == "gpt2" and name in ("W_o", "w_2")
+        expected = 0.5 / math.sqrt(2 * layers) if is_residual else 0.5
+        assert np.concatenate(parts).std() == pytest.approx(expected, rel=0.07), name
+
+
+def published_shapes(kind, is_tied):
+    """The names of transformers, and the shapes of its matrices."""
+    shapes = {} if is_tied else {"lm_head.weight": (40, 16)}
+    if kind == "gpt2":
+        shapes |= {"transformer.wte.weight": (40, 16), "transformer.wpe.weight": (32, 16)}
+        parts = {"ln_1": (16,), "attn.c_attn": (16, 48), "attn.c_proj": (16, 16), "ln_2": (16,),
+                 "mlp.c_fc": (16, 64), "mlp.c_proj": (64, 16)}  # fmt: skip
+        parts = {f"h.{i}.{name}": shape for i in range(2) for name, shape in parts.items()}
+        for name, shape in (parts | {"ln_f": (16,)}).items():
+            ends = {"weight": shape, "bias": shape[-1:]}
+            shapes |= {f"transformer.{name}.{end}": x for end, x in ends.items()}
+        return shapes
+    shapes |= {"model.embed_tokens.weight": (40, 16), "model.norm.weight": (16,)}
+    width = {"mistral": 6, "qwen3": 8}.get(kind, 4)
+    matrices = {
+        "self_attn.q_proj": (4 * width, 16), "self_attn.k_proj": (2 * width, 16),
+        "self_attn.v_proj": (2 * width, 16), "self_attn.o_proj": (16, 4 * width),
+        "mlp.gate_proj": (24, 16), "mlp.up_proj": (24, 16), "mlp.down_proj": (16, 24),
+    }  # fmt: skip
+    biased = {"qwen2": [*matrices][:3], "qwen3": [*matrices][:4], "smollm3": [*matrices][4:]}
+    norms = {"input_layernorm": (16,), "post_attention_layernorm": (16,)}
+    norms |= {f"self_attn.{x}_norm": (width,) for x in "qk"} if kind == "qwen3" else {}
+    for i in range(2):
+        weights = (matrices | norms).items()
+        shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in weights}
+        shapes |= {f"model.layers.{i}.{x}.bias": matrices[x][:1] for x in biased.get(kind, ())}
+    return shapes
+
+
+@kinds
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_file_has_the_names_and_the_shapes_of_transformers(is_tied, kind, tmp_path):
+    model = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied})
+    model.save_pretrained(tmp_path)
+    state = ta.load(tmp_path / "model.safetensors")
+    assert {name: x.shape for name, x in state.items()} == published_shapes(kind, is_tied)
+    assert {x.dtype.name for x in state.values()} == {"float32"}
+
+
+# Tokenizers
+
+
+@needs_tokenizers
+def test_tokens_that_are_added_to_a_tokenizer_need_ids_of_the_model_too():
+    from tokenizers import Tokenizer, models
+
+    tokenizer = Tokenizer(models.BPE({sign: i for i, sign in enumerate("abc")}, []))
+    for more, words in (([], 3), (["<x>"], 4), (["a", "<x>"], 4), (["<y>", "<z>"], 6)):
+        tokenizer.add_special_tokens(more) if "<y>" in more else tokenizer.add_tokens(more)
+        for ids in (words, words + 1):
+            model = CausalLM(LLAMA | {"vocab_size": ids})
+            model.tokenizer = tokenizer
+            assert model.tokenizer is tokenizer
+        small = CausalLM(LLAMA | {"vocab_size": words - 1})
+        said = f"^the tokenizer has {words} words, and this model {words - 1}$"
+        with pytest.raises(ValueError, match=said):
+            small.tokenizer = tokenizer
+        with pytest.raises(ValueError, match="this model has no tokenizer"):
+            _ = small.tokenizer

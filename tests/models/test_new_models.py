@@ -76,6 +76,30 @@ def test_the_config_says_what_is_dropped(kind, name):
             CausalLM(CONFIGS[kind] | {published: wrong})
 
 
+@kinds
+def test_each_rate_is_of_its_own_places(kind, tmp_path):
+    rates = dict(zip(DROPS, (0.25, 0.5, 0.125), strict=True))
+    places = {"self_attn": 0.25, "0": 0.5, "1": 0.5, "feed_forward": 0.0, "": 0.125}
+    published = {
+        "attn_pdrop" if (kind, k) == ("gpt2", DROPS[0]) else k: x for k, x in rates.items()
+    }
+    CausalLM(CONFIGS[kind] | published).save_pretrained(tmp_path)
+    for model in (CausalLM(CONFIGS[kind] | published), CausalLM.from_pretrained(tmp_path)):
+        drops = {name: m.p for name, m in model.named_modules() if isinstance(m, ta.nn.Dropout)}
+        assert len(drops) == 1 + 2 * 4
+        for name, p in drops.items():
+            assert p == places[name.rpartition(".")[0].rpartition(".")[2]], name
+
+
+@kinds
+def test_every_norm_has_the_eps_of_the_config(kind, tmp_path):
+    name = "layer_norm_epsilon" if kind == "gpt2" else "rms_norm_eps"
+    CausalLM(CONFIGS[kind] | {name: 0.25}).save_pretrained(tmp_path)
+    for model in (CausalLM(CONFIGS[kind] | {name: 0.25}), CausalLM.from_pretrained(tmp_path)):
+        norms = [m for m in model.modules() if isinstance(m, (nn.LayerNorm, nn.RMSNorm))]
+        assert [m.eps for m in norms] == [0.25] * (9 if kind == "qwen3" else 5)
+
+
 def test_dropout_is_kept_in_the_folder(tmp_path):
     CausalLM(CONFIGS["gpt2"] | {"attn_pdrop": 0.25, "resid_pdrop": 0.5}).save_pretrained(tmp_path)
     again = CausalLM.from_pretrained(tmp_path)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
-from common import assert_close, assert_equal, rng_of
+from common import assert_close, assert_equal, rng_of, signed
 from test_families import encoder_config
 from test_models import CONFIG, published_state, write_folder
 
 import tinyattn as ta
 from tinyattn import nn
-from tinyattn.errors import CheckpointError, ShapeError
-from tinyattn.models import BertEncoder, MaskedLM, SequenceClassifier
+from tinyattn.errors import CheckpointError, MaskError, ShapeError
+from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier, bert
 from tinyattn.models.adapters import Published
 from tinyattn.models.heads import EncoderWithHead
 from tinyattn.models.published import ENCODERS
@@ -35,6 +36,10 @@ def random_model(make, config):
 
 def gelu(x):
     return np.vectorize(lambda z: z * math.erfc(-z / math.sqrt(2)) / 2)(x)
+
+
+def gelu_by_tanh(x):
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
 def layer_norm(x, norm, eps):
@@ -78,6 +83,31 @@ def test_rates_of_a_config_are_those_of_the_layers():
         for layer in model.encoder.encoder.layers:
             assert layer.self_attn.dropout.p == 0.5
             assert [x.dropout.p for x in layer.sublayer] == [0.25, 0.25]
+
+
+@kinds
+@pytest.mark.parametrize(("pad", "first"), [(None, 1), (0, 1), (1, 2), (5, 6)])
+def test_rows_of_positions_before_that_of_the_first_token_are_for_padding_in_roberta(
+    pad, first, kind
+):
+    model = random_model(BertEncoder, encoder_config(kind) | {"pad_token_id": pad})
+    first = first if "roberta" in kind else 0
+    assert (model.first_position, model.most_tokens) == (first, 34 - first)
+    ids = np.arange(6, 40 - first)[None]
+    x = model.word(ids).numpy() + model.position.weight.numpy()[first:]
+    x = x if kind == "distilbert" else x + model.token_type.weight.numpy()[0]
+    x = layer_norm(x, model.norm, 1e-12)
+    assert_close(model(ids).numpy(), model.encoder(ta.tensor(x)).numpy(), 1e-10)
+    with pytest.raises(ShapeError, match=r"ends at max_len=34"):
+        model(np.append(ids, [[39]], 1))
+
+
+@kinds
+def test_every_norm_has_the_eps_of_the_config(kind):
+    for make, number in ((BertEncoder, 5), (MaskedLM, 6), (SequenceClassifier, 5)):
+        model = make(encoder_config(kind) | {"layer_norm_eps": 0.25})
+        found = [x.eps for x in model.modules() if isinstance(x, nn.LayerNorm)]
+        assert found == [1e-12 if kind == "distilbert" else 0.25] * number
 
 
 def test_nothing_is_dropped_in_training_where_the_rates_are_zero():
@@ -178,11 +208,33 @@ def test_scores_of_words_are_the_formula(kind, activation):
     model = random_model(MaskedLM, config)
     x = model.encoder(IDS).numpy() @ model.dense.weight.numpy().T + model.dense.bias.numpy()
     used = "gelu" if "roberta" in kind else activation
-    by_tanh = x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-    x = {"gelu": gelu(x), "relu": x.clip(0), "gelu_new": by_tanh}[used]
+    x = ACTIVATIONS[used](x)
     x = layer_norm(x, model.norm, 1e-12 if kind == "distilbert" else 0.25)
     expected = x @ model.encoder.word.weight.numpy().T + model.bias.numpy()
     assert_close(model(IDS).numpy(), expected, 1e-10)
+
+
+ACTIVATIONS = {"relu": lambda x: x.clip(0), "gelu": gelu, "gelu_python": gelu}
+BY_TANH = "gelu_accurate gelu_fast gelu_new gelu_python_tanh gelu_pytorch_tanh"
+ACTIVATIONS |= dict.fromkeys(BY_TANH.split(), gelu_by_tanh)
+
+
+def test_every_name_of_an_activation_is_tested():
+    assert ACTIVATIONS.keys() == bert.ACTIVATIONS.keys()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_name_of_an_activation_is_its_formula_in_layers_and_heads(name):
+    x, formula = rng_of(1).normal(size=(5, 12)), ACTIVATIONS[name]
+    model = MaskedLM(CONFIG | {"hidden_act": name, "hidden_size": 12})
+    assert_close(model.activation(ta.tensor(x)).numpy(), formula(x), 1e-12)
+    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 9, "vocab_size": 5}
+    gpt2 = CausalLM(sizes | {"model_type": "gpt2", "activation_function": name})
+    for layer in (*model.encoder.encoder.layers, *gpt2.encoder.layers):
+        network = layer.feed_forward.double().eval()
+        hidden = formula(network.w_1(ta.tensor(x)).numpy())
+        expected = network.w_2(ta.tensor(hidden)).numpy()
+        assert_close(network(ta.tensor(x)).numpy(), expected, 1e-12)
 
 
 @kinds
@@ -250,3 +302,176 @@ def test_a_head_of_words_is_saved_under_published_names(kind, is_tied, tmp_path)
     classifier.save_pretrained(tmp_path)
     again = SequenceClassifier.from_pretrained(tmp_path)
     assert_equal(again(IDS).numpy(), classifier(IDS).numpy())
+
+
+# What a call may say
+
+
+MAKERS = (BertEncoder, MaskedLM, SequenceClassifier)
+
+
+def with_types(kind):
+    """A config with as many types of tokens as the family may have."""
+    return encoder_config(kind) | ({} if kind == "distilbert" else {"type_vocab_size": 3})
+
+
+@kinds
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("option", ["valid_lens", "mask", "padding"])
+def test_what_is_padding_is_said_in_three_ways(option, make, kind):
+    model, lens = random_model(make, with_types(kind)), [4, 2]
+    ids = np.array([[2, 7, 19, 3], [2, 29, 5, 6]])
+    alone = [model(ids[i : i + 1, :n]).numpy()[0] for i, n in enumerate(lens)]
+    mask = np.arange(4) < np.array(lens)[:, None]
+    said = {"valid_lens": {"valid_lens": lens}, "mask": {"mask": mask}, "padding": {}}
+    if option == "padding":
+        ids[1, 2:] = (model if make is BertEncoder else model.encoder).config["pad_token_id"]
+    found = model(ids, **said[option]).numpy()
+    for right, row, n in zip(alone, found, lens, strict=True):
+        assert_close(row if right.ndim == 1 else row[:n], right, 1e-12)
+
+
+@kinds
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("shape", [(1, 4), (2, 3), (2, 5), (4, 2), (2, 4, 4), (2, 1, 4)])
+def test_a_mask_has_a_row_for_each_text_and_a_column_for_each_id(shape, make, kind):
+    model, got = make(encoder_config(kind)), re.escape(str(shape))
+    said = rf"^with skip_padding a mask is \(B, N\) = \(2, 4\), got shape {got}"
+    with pytest.raises(MaskError, match=said):
+        model(IDS, mask=np.ones(shape, bool))
+
+
+@kinds
+@pytest.mark.parametrize("make", MAKERS)
+def test_types_of_tokens_are_rows_of_their_table(make, kind):
+    model, types = random_model(make, with_types(kind)), np.zeros((2, 4), int)
+    encoder = model if make is BertEncoder else model.encoder
+    if kind == "distilbert":
+        with pytest.raises(ValueError, match=r"^DistilBERT has no token_types$"):
+            model(IDS, token_types=types)
+        return
+    assert_equal(model(IDS, token_types=types).numpy(), model(IDS).numpy())
+    table = encoder.token_type.weight.numpy().copy()
+    types[1] = [2, 1, 0, 2]
+    found = model(IDS, token_types=types).numpy()
+    assert_equal(model(IDS, None, None, types).numpy(), found)
+    assert_close(found[0], model(IDS).numpy()[0], 1e-12)
+    # The types of the second row, as if they were a part of its positions.
+    encoder.token_type.weight.data = ta.tensor(0 * table)
+    start = encoder.first_position
+    with ta.no_grad():
+        encoder.position.weight[start : start + 4] += ta.tensor(table[types[1]])
+    assert_close(found[1], model(IDS).numpy()[1], 1e-12)
+
+
+# Heads in files
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("said", "labels"),
+    [
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 2}, ["a", "b", "c"]),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 5}, ["a", "b", "c"]),
+        ({"id2label": {"0": "a"}, "num_labels": 3}, ["a"]),
+        ({"id2label": {"1": "b", "0": "a"}, "num_labels": None}, ["a", "b"]),
+        ({"id2label": {}, "num_labels": 3}, ["LABEL_0", "LABEL_1", "LABEL_2"]),
+        ({"id2label": None, "num_labels": 1}, ["LABEL_0"]),
+        ({"id2label": None, "num_labels": None}, ["LABEL_0", "LABEL_1"]),
+    ],
+)
+def test_a_classifier_is_saved_with_the_classes_that_its_config_names(said, labels, kind, tmp_path):
+    model = random_model(SequenceClassifier, encoder_config(kind) | said)
+    model.save_pretrained(tmp_path)
+    again = SequenceClassifier.from_pretrained(tmp_path)
+    assert model.labels == again.labels == labels
+    assert again.out.weight.shape == (len(labels), 16)
+    assert_equal(again(IDS).numpy(), model(IDS).numpy())
+
+
+D, V, C = (16,), (40,), (3,)
+HEADS_IN_FILES = {
+    ("MaskedLM", "bert"): {"cls.predictions.transform.dense.weight": D + D,
+                           "cls.predictions.transform.dense.bias": D,
+                           "cls.predictions.transform.LayerNorm.weight": D,
+                           "cls.predictions.transform.LayerNorm.bias": D},
+    ("MaskedLM", "distilbert"): {"vocab_transform.weight": D + D, "vocab_transform.bias": D,
+                                 "vocab_layer_norm.weight": D, "vocab_layer_norm.bias": D},
+    ("MaskedLM", "roberta"): {"lm_head.dense.weight": D + D, "lm_head.dense.bias": D,
+                              "lm_head.layer_norm.weight": D, "lm_head.layer_norm.bias": D},
+    ("SequenceClassifier", "bert"): {"bert.pooler.dense.weight": D + D, "bert.pooler.dense.bias": D,
+                                     "classifier.weight": C + D, "classifier.bias": C},
+    ("SequenceClassifier", "distilbert"): {
+        "pre_classifier.weight": D + D, "pre_classifier.bias": D,
+        "classifier.weight": C + D, "classifier.bias": C},
+    ("SequenceClassifier", "roberta"): {
+        "classifier.dense.weight": D + D, "classifier.dense.bias": D,
+        "classifier.out_proj.weight": C + D, "classifier.out_proj.bias": C},
+}  # fmt: skip
+OF_WORDS = {
+    "bert": ({"cls.predictions.bias": V},
+             {"cls.predictions.decoder.weight": V + D, "cls.predictions.decoder.bias": V}),
+    "distilbert": ({"vocab_projector.bias": V},
+                   {"vocab_projector.weight": V + D, "vocab_projector.bias": V}),
+    "roberta": ({"lm_head.bias": V}, {"lm_head.decoder.weight": V + D, "lm_head.decoder.bias": V}),
+}  # fmt: skip
+
+
+def published_shapes(kind):
+    """The names of an encoder in the files of transformers, and the shapes of its tensors."""
+    shapes = {"embeddings.word_embeddings.weight": V + D, "embeddings.LayerNorm.weight": D,
+              "embeddings.position_embeddings.weight": (34, 16),
+              "embeddings.LayerNorm.bias": D}  # fmt: skip
+    if kind == "distilbert":
+        layer, norms = "transformer.layer", ("sa_layer_norm", "output_layer_norm")
+        parts = {f"attention.{x}_lin": D + D for x in ("q", "k", "v", "out")}
+        parts |= {"ffn.lin1": (24, 16), "ffn.lin2": (16, 24)}
+    else:
+        shapes["embeddings.token_type_embeddings.weight"] = (1, 16)
+        layer, norms = "encoder.layer", ("attention.output.LayerNorm", "output.LayerNorm")
+        parts = {f"attention.self.{x}": D + D for x in ("query", "key", "value")}
+        parts |= {"attention.output.dense": D + D}
+        parts |= {"intermediate.dense": (24, 16), "output.dense": (16, 24)}
+    for i in range(2):
+        for name, shape in (parts | dict.fromkeys(norms, D)).items():
+            shapes[f"{layer}.{i}.{name}.weight"] = shape
+            shapes[f"{layer}.{i}.{name}.bias"] = shape[:1]
+    return shapes
+
+
+@kinds
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_file_has_the_names_and_the_shapes_of_transformers(is_tied, kind, tmp_path):
+    for make in MAKERS:
+        make(encoder_config(kind) | {"tie_word_embeddings": is_tied}).save_pretrained(tmp_path)
+        found = {key: x.shape for key, x in ta.load(tmp_path / "model.safetensors").items()}
+        shapes, family = published_shapes(kind), kind.removeprefix("xlm-")
+        if make is not BertEncoder:
+            shapes = {f"{family}.{name}": shape for name, shape in shapes.items()}
+            shapes |= HEADS_IN_FILES[make.__name__, family]
+        if make is MaskedLM:
+            shapes |= OF_WORDS[family][not is_tied]
+        assert found == shapes
+
+
+@kinds
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_folder_gives_every_parameter_back(make, kind, tmp_path):
+    model = random_model(make, encoder_config(kind) | {"tie_word_embeddings": False})
+    model.save_pretrained(tmp_path)
+    again = dict(make.from_pretrained(tmp_path).named_parameters())
+    assert again.keys() == dict(model.named_parameters()).keys()
+    for name, x in model.named_parameters():
+        assert_equal(again[name].numpy(), x.numpy())
+
+
+@kinds
+@pytest.mark.parametrize("make", MAKERS)
+def test_all_that_a_call_needs_gets_a_gradient(make, kind):
+    model = random_model(make, encoder_config(kind) | {"tie_word_embeddings": False}).train()
+    out = model(IDS)
+    out.backward(ta.tensor(signed(rng_of(5), *out.shape)))
+    for name, x in model.named_parameters():
+        assert x.grad is not None, name
+        # A bias of keys moves all scores of a query alike.
+        assert name.endswith("W_k.bias") or abs(x.grad.numpy()).max() > 1e-9, name

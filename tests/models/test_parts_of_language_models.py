@@ -250,6 +250,17 @@ def test_a_gap_within_one_of_several_texts_is_refused_where_a_layer_has_a_window
         model(ids, mask)
 
 
+@pytest.mark.parametrize(
+    ("gaps", "first"), [([0], 0), ([3], 3), ([2, 3], 2), ([1, 3], 1), ([0, 1, 2, 3], 0)]
+)
+def test_the_first_text_with_a_gap_is_named(gaps, first):
+    mask = np.ones((4, 5), bool)
+    mask[gaps, 2] = False
+    mask[::2, 0] = mask[1::2, -1] = False  # padding at the ends, in texts with a gap and without
+    with pytest.raises(MaskError, match=rf"between two parts of sample {first} too$"):
+        random_model("mistral")(ids_of(4, 5), mask)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_scores_of_ids_that_change_behind_what_was_forgotten(kind):
     model, ids = random_model(kind), ids_of(2, 45)

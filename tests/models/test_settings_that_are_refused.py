@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 
 import pytest
 from test_causal import CONFIGS, LLAMA, random_model
@@ -12,6 +14,7 @@ from test_models import CONFIG, write_folder
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
 from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier, sentence_files
+from tinyattn.models.bert import ACTIVATIONS, DISTILBERT_NAMES
 from tinyattn.models.published import ENCODERS
 from tinyattn.models.tokenizer_files import checked_config as checked_tokenizer
 
@@ -132,6 +135,39 @@ ENCODER = [
 def test_a_wrong_setting_of_an_encoder_is_named(changes, said):
     with pytest.raises(ValueError, match=said):
         BertEncoder(CONFIG | changes)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("position_embedding_type", ["absolute"], ["relative_key", "rotary", 3]),
+        ("is_decoder", [False], [True, 0, 1, "no"]),
+        ("add_cross_attention", [False], [True, 0, 1]),
+        ("is_encoder_decoder", [False], [True, 0, 1]),
+        ("pad_token_id", [0, 1, 39, None], [40, -1, 1.0, True, "0", [1]]),
+        ("layer_norm_eps", [1e-12, 1, 1e-5], [0, -1e-12, "1e-12", True, math.nan, math.inf]),
+        ("hidden_dropout_prob", [0, 0.0, 0.5, 1, 1.0], [-0.1, 1.1, "0.1", True, math.nan]),
+        ("attention_probs_dropout_prob", [0, 0.5, 1], [-0.1, 1.1, "0.1", False, math.nan]),
+        ("hidden_act", [*ACTIVATIONS], ["silu", "tanh", "GELU", 3, True, ["gelu"]]),
+    ],
+)
+def test_the_ends_of_what_a_setting_of_an_encoder_may_be(name, taken, refused, kind):
+    theirs = DISTILBERT_NAMES.get(name, name) if kind == "distilbert" else name
+    for value in taken:
+        model = BertEncoder(encoder_config(kind) | {theirs: value})
+        if (kind, name) != ("distilbert", "layer_norm_eps"):  # which it does not have
+            assert model.config[name] == value
+    for value in refused:
+        if (kind, name) == ("distilbert", "layer_norm_eps"):
+            model = BertEncoder(encoder_config(kind) | {theirs: value})
+            assert model.norm.eps == 1e-12
+            continue
+        for make in (BertEncoder, MaskedLM, SequenceClassifier):
+            with pytest.raises(
+                ValueError, match=f"^{name} .*{re.escape(repr(value))}$|^{name} must"
+            ):
+                make(encoder_config(kind) | {theirs: value})
 
 
 @pytest.mark.parametrize(
