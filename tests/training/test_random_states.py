@@ -58,7 +58,7 @@ def random_value(rng: np.random.RandomState, depth: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_random_state_comes_back(seed: int) -> None:
+def test_a_state_drawn_at_random_comes_back(seed: int) -> None:
     rng = rng_of(seed)
     for _ in range(25):
         state = random_dict(rng, 4)
