@@ -80,6 +80,16 @@ def test_keys_that_join_to_one_name_get_a_prime_each(path: Path) -> None:
     assert np.frombuffer(numbers, np.int64).tolist() == [1, 2, 3]
 
 
+def test_half_a_character_in_a_key_is_a_question_mark_in_the_name(path: Path) -> None:
+    """Other libraries read UTF-8 alone. The keys of the state itself keep what they are."""
+    keys = ["a\ud800", "a\udfff", "\udc80b.c"]
+    ta.save({key: ta.tensor([i]) for i, key in enumerate(keys)}, path)
+    assert [*header_of(path)[0]][1:] == ["?b.c", "a?", "a?'"]
+    assert {key: x.tolist() for key, x in ta.load(path).items()} == {
+        key: [i] for i, key in enumerate(keys)
+    }
+
+
 def test_columns_are_written_row_by_row(path: Path) -> None:
     array = np.arange(6.0).reshape(2, 3)
     for view in (array.T, np.asfortranarray(array), array[:, ::-1], array[::-1]):

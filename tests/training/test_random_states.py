@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import rng_of
+from common import assert_same, rng_of
 from test_checkpoint import same_state
 
 import tinyattn as ta
@@ -26,11 +26,15 @@ def loaded(content: bytes) -> dict[str, Any]:
     return checkpoint.state_in(io.BytesIO(content), "run.safetensors")
 
 
-def saved_and_loaded(state: dict[Any, Any]) -> dict[Any, Any]:
+def joined(pieces: list[Any]) -> bytes:
     file = io.BytesIO()
-    for piece in checkpoint.pieces_of(state):
+    for piece in pieces:
         file.write(piece)
-    return loaded(file.getvalue())
+    return file.getvalue()
+
+
+def saved_and_loaded(state: dict[Any, Any]) -> dict[Any, Any]:
+    return loaded(joined(checkpoint.pieces_of(state)))
 
 
 def refused(content: bytes, words: str) -> None:
@@ -76,6 +80,19 @@ def test_a_value_under_the_name_of_tensors_may_be_anywhere(
     state = [{key: value}, {key: value} | others, others | {key: value}][place]
     for whole in (state, {"a": ta.zeros(1), "in": [state, {key: ta.ones(3)}]}):
         same_state(saved_and_loaded(whole), whole)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_that_changes_while_it_is_written_is_written_as_it_was(dtype: str) -> None:
+    """Another thread may train on; the checksum would not fit its numbers."""
+    x = ta.tensor(np.array([[1, 0, 1], [0, 0, 1]], dtype))
+    for view in (x, x[:, 1:], x.T, x[1], x[0, 0]):
+        right = view.numpy().copy()
+        pieces = checkpoint.pieces_of({"x": view})
+        with ta.no_grad():
+            x[...] = 1 - x.numpy()
+        assert not np.array_equal(view.numpy(), right)
+        assert_same(loaded(joined(pieces))["x"].numpy(), right)
 
 
 # Files of other libraries, which have no checksum
@@ -152,3 +169,16 @@ def test_the_bytes_of_a_tensor_are_those_of_its_shape_and_dtype(dtype: str, size
         assert loaded(content)["x"].shape == (8 // item,)
     else:
         refused(content, "the place of 'x' does not fit its shape$")
+
+
+@pytest.mark.parametrize("shape", ["[1, 2]", "[2.0, 1]", "[[2]]", "{}", "2", "[null]", '["2"]',
+                                   "[1e999]", "[0, 1e999]", "[-1, -2]", "[0.5, 4]", "[]",
+                                   f"[1{400 * '0'}, 0.5]", f"[0, 1{400 * '0'}]"])  # fmt: skip
+@pytest.mark.parametrize("end", ["2", "1e999", "null", '"2"', f"1{400 * '0'}"])
+def test_what_is_no_shape_is_refused_whatever_error_it_would_be(shape: str, end: str) -> None:
+    """A number beyond those of float64 too: the one error of `ta.load` names the file."""
+    text = f'{{"x": {{"dtype": "U8", "shape": {shape}, "data_offsets": [0, {end}]}}}}'
+    if (shape, end) == ("[1, 2]", "2"):
+        assert loaded(file_of(text.encode(), 2))["x"].shape == (1, 2)
+    else:
+        refused(file_of(text.encode(), 2), "")

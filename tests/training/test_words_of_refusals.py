@@ -461,3 +461,20 @@ def test_what_is_no_part_of_a_loop_is_named(
     parts: Any, error: type[Exception], text: str, tmp_path: Path
 ) -> None:
     refuses(error, text, lambda: TrainingLoop(tmp_path / "run.safetensors", parts))
+
+
+def test_a_loop_names_what_a_checkpoint_lacks(tmp_path: Path) -> None:
+    path, model = tmp_path / "run.safetensors", nn.Linear(1, 1)
+    loop = TrainingLoop(path, {"model": model, "sgd": optim.SGD(model.parameters())})
+    loop.save()
+    state = ta.load(path)
+    with ta.no_grad():
+        model.weight[...] = 7.0
+    for name in ("model", "sgd", "losses", "held_out", "random"):
+        some = {key: value for key, value in state.items() if key != name}
+        text = f"a checkpoint of this loop has {[name]}, got {[*some]}"
+        refuses(CheckpointError, text, partial(loop.restore, some))
+        assert model.weight.tolist() == [[7]]
+    for name in ("best", "elapsed", "settings"):  # which older checkpoints do not have
+        loop.restore({key: value for key, value in state.items() if key != name})
+        assert model.weight.tolist() != [[7]]
