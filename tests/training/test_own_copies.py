@@ -181,6 +181,42 @@ def test_a_loop_that_was_restored_goes_on_without_changing_the_checkpoint(tmp_pa
         two.restore(state)
 
 
+class Shared:
+    """A part whose state is its own memory, as that of a program's own object may be."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {"x": ta.zeros(2), "list": [1]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state["x"][...] = state["x"]
+        self.state["list"][:] = state["list"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_part_whose_state_is_its_memory_is_as_before_if_another_is_refused(
+    place: int, tmp_path: Path
+) -> None:
+    kept, model = Shared(), nn.Linear(2, 1)
+    parts = [("kept", kept), ("sgd", optim.SGD(model.parameters()))]
+    parts.insert(place, ("model", model))
+    loop = TrainingLoop(tmp_path / "run", dict(parts))
+    loop.save()
+    state = ta.load(tmp_path / "run")
+    weight = model.weight.tolist()
+    kept.state["x"][...] = 5
+    kept.state["list"].append(2)
+    with ta.no_grad():
+        model.weight[...] = 3.0
+    with pytest.raises(CheckpointError, match=r"not a state_dict\(\) of this SGD"):
+        loop.restore(state | {"sgd": {}})
+    assert (plain(kept.state), model.weight.tolist()) == ({"x": [5, 5], "list": [1, 2]}, [[3, 3]])
+    loop.restore(state)
+    assert (plain(kept.state), model.weight.tolist()) == ({"x": [0, 0], "list": [1]}, weight)
+
+
 # Loaders
 
 

@@ -280,6 +280,26 @@ def test_what_is_no_state_of_an_optimizer_is_refused(state: Any) -> None:
             optimizer.load_state_dict(saved | {"groups": groups})
 
 
+@pytest.mark.parametrize("part", ["kind", "groups", "steps", "arrays"])
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, "text", [], (), [5, 5], ["ab"], [("m.0", 1)], {"a": 1}, {0: {}}, [{}], [None]],
+)
+def test_what_is_no_part_of_a_state_is_refused_whatever_error_it_would_be(
+    part: str, value: Any
+) -> None:
+    optimizer = optim.Adam([weight()])
+    optimizer.parameters[0].grad = ta.ones(2)
+    optimizer.step()
+    state = optimizer.state_dict()
+    for wrong in (state | {part: value}, {key: x for key, x in state.items() if key != part}):
+        with pytest.raises(CheckpointError, match=r"^not a state_dict\(\) of this Adam: "):
+            optimizer.load_state_dict(wrong)
+        found = optimizer.state_dict()
+        assert (found["groups"], found["steps"]) == (state["groups"], [1])
+        assert found["arrays"]["m.0"].tolist() == state["arrays"]["m.0"].tolist()
+
+
 class Constant(optim.Schedule):
     """A schedule whose rate is one number, right or wrong."""
 
