@@ -4,6 +4,7 @@ And whose the settings of a model are."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from functools import partial
 
@@ -94,6 +95,41 @@ def test_a_model_of_many_layers_is_read_and_one_more_is_missed(kind, tmp_path):
         path.write_text(json.dumps(config | {key: layers}))
         with pytest.raises(CheckpointError, match=words):
             make.from_pretrained(tmp_path)
+
+
+def test_an_index_lists_each_tensor_of_each_file(tmp_path):
+    model = BertEncoder(CONFIG)
+    path = write(model, tmp_path)
+    state = ta.load(path)
+    path.unlink()
+    places = {key: f"{i % 2}.safetensors" for i, key in enumerate(state)}
+    for name in ("0.safetensors", "1.safetensors"):
+        ta.save({k: x for k, x in state.items() if places[k] == name}, tmp_path / name)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    BertEncoder.from_pretrained(tmp_path)
+    first, second, *_ = places
+    for wrong in (
+        {key: name for key, name in places.items() if key != first},
+        places | {"more": "0.safetensors"},
+        places | {first: "1.safetensors"},
+        places | {first: "1.safetensors", second: "0.safetensors"},
+    ):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(
+            CheckpointError, match=r"does not fit 0\.safetensors: they list other t"
+        ):
+            BertEncoder.from_pretrained(tmp_path)
+
+
+def test_a_sha256_may_be_in_capitals_and_one_digit_matters(tmp_path):
+    path = write(BertEncoder(CONFIG), tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for same in (digest, digest.upper()):
+        BertEncoder.from_pretrained(tmp_path, sha256=same)
+    for wrong in (digest[:-1], digest[:-1] + "g", digest[::-1], ""):
+        with pytest.raises(CheckpointError, match=f"has the sha256 {digest}, expected {wrong}$"):
+            BertEncoder.from_pretrained(tmp_path, sha256=wrong)
 
 
 # A head that is the table of words
