@@ -234,6 +234,17 @@ def test_data_without_length_or_indices_are_refused(data, kind):
         DataLoader(data, 2)
 
 
+def test_a_dict_of_samples_by_their_numbers_has_samples():
+    samples = {0: (1, "a"), 1: (2, "b"), 2: (3, "c")}
+    assert [(x.tolist(), y) for x, y in DataLoader(samples, 2)] == [
+        ([1, 2], ["a", "b"]),
+        ([3], ["c"]),
+    ]
+    for data in ({1: (2, "b")}, {"0": (1, "a")}, {}):
+        with pytest.raises(TypeError, match=r"samples with len\(\) and integer indices, got dict:"):
+            DataLoader(data, 2)
+
+
 def test_a_collate_fn_gets_the_rows_of_columns_too():
     loader = DataLoader((ta.arange(3), ta.arange(3) * 10), 2, collate_fn=list)
     found = [[(x.item(), y.item()) for x, y in batch] for batch in loader]

@@ -80,6 +80,16 @@ def test_keys_that_join_to_one_name_get_a_prime_each(path: Path) -> None:
     assert np.frombuffer(numbers, np.int64).tolist() == [1, 2, 3]
 
 
+def test_half_a_character_in_a_key_is_a_question_mark_in_the_name(path: Path) -> None:
+    """Other libraries read UTF-8 alone. The keys of the state itself keep what they are."""
+    keys = ["a\ud800", "a\udfff", "\udc80b.c"]
+    ta.save({key: ta.tensor([i]) for i, key in enumerate(keys)}, path)
+    assert [*header_of(path)[0]][1:] == ["?b.c", "a?", "a?'"]
+    assert {key: x.tolist() for key, x in ta.load(path).items()} == {
+        key: [i] for i, key in enumerate(keys)
+    }
+
+
 def test_columns_are_written_row_by_row(path: Path) -> None:
     array = np.arange(6.0).reshape(2, 3)
     for view in (array.T, np.asfortranarray(array), array[:, ::-1], array[::-1]):
@@ -329,3 +339,41 @@ def test_an_incomplete_file_is_closed_and_named_so_that_a_later_save_removes_it(
         assert left.exists() == is_there
         left.unlink(missing_ok=True)
     assert len({*names}) == len(names) == 4
+
+
+@pytest.mark.parametrize("call", ["stat", "unlink"])
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError, PermissionError, IsADirectoryError, InterruptedError, OSError]
+)
+def test_a_leftover_that_cannot_be_removed_stays_and_the_save_goes_on(
+    path: Path, call: str, error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of another user in a shared folder, or one that another save removed just then."""
+    left = [path.with_name(".tinyattn-" + 16 * digit) for digit in "0af"]
+    for file in left:
+        file.write_text("half")
+        os.utime(file, (0, 0))
+    real = getattr(Path, call)
+
+    def refused(file: Path, *arguments: Any, **options: Any) -> Any:
+        if file.name == left[1].name:
+            raise error(errno.EIO, "refused")
+        return real(file, *arguments, **options)
+
+    monkeypatch.setattr(Path, call, refused)
+    for step in range(2):
+        ta.save({"step": step}, path)
+        assert ta.load(path) == {"step": step}
+    monkeypatch.undo()
+    assert sorted(file.name for file in path.parent.iterdir()) == [left[1].name, path.name]
+    ta.save({"step": 2}, path)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_with_the_name_of_a_leftover_stays(path: Path) -> None:
+    folder = path.with_name(".tinyattn-" + 16 * "0")
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    ta.save({"a": 1}, path)
+    assert ta.load(path) == {"a": 1}
+    assert folder.is_dir()

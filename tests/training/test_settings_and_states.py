@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from common import assert_close, assert_same, leaf, rng_of, signed
 from formulas import kernels, reference
+from test_words_of_refusals import refuses, weight
 
 import tinyattn as ta
 from tinyattn import nn, optim
+from tinyattn.errors import CheckpointError
 from tinyattn.optim.updates import AdamStep
 
 
@@ -118,6 +121,93 @@ def test_an_optimizer_whose_state_is_emptied_begins_anew(kind: Any) -> None:
             step_with_ones(optimizer, parameter)
         assert_same(a.numpy(), b.numpy())
     assert used.state_dict()["steps"] == [2]
+
+
+# What is refused
+
+
+KINDS = [optim.SGD, optim.Adam, optim.AdamW]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_setting_that_a_group_lacks_is_named_at_once(kind: Any, place: int) -> None:
+    """In a saved state and before a step. Nothing is changed then, in the other group neither."""
+    optimizer = kind([{"params": [weight()], "lr": lr} for lr in (0.25, 0.5)])
+    group, state = optimizer.param_groups[place], optimizer.state_dict()
+    for parameter in optimizer.parameters:
+        parameter.grad = ta.ones(2)
+    for name in optimizer.defaults:
+        words = f"a parameter group has {['params', *optimizer.defaults]}, got "
+        words += repr([other for other in group if other != name])
+        saved = optimizer.state_dict()
+        saved["groups"][1 - place]["lr"] = 0.75
+        del saved["groups"][place][name]
+        text = f"not a state_dict() of this {kind.__name__}: {ValueError(words)!r}"
+        refuses(CheckpointError, text, partial(optimizer.load_state_dict, saved))
+        assert optimizer.state_dict() == state
+        kept = dict(group)
+        del group[name]
+        refuses(ValueError, words, optimizer.step)
+        group.clear()
+        group.update(kept)
+        assert optimizer.state_dict() == state
+    saved = optimizer.state_dict()
+    del saved["groups"][place]["params"]
+    text = f"not a state_dict() of this {kind.__name__}: KeyError('params')"
+    refuses(CheckpointError, text, lambda: optimizer.load_state_dict(saved))
+    assert [parameter.tolist() for parameter in optimizer.parameters] == [[1, 1]] * 2
+    optimizer.step()
+    assert [parameter.tolist() != [1, 1] for parameter in optimizer.parameters] == [True] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rate_from_before_a_schedule_may_be_in_a_group_or_not(kind: Any) -> None:
+    """It is the one setting that a state may have or lack; no other is taken."""
+    optimizer = kind([weight()], lr=0.5)
+    state = optimizer.state_dict()
+    state["groups"][0]["initial_lr"] = 0.25
+    optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["initial_lr"] == 0.25
+    del state["groups"][0]["initial_lr"]
+    optimizer.load_state_dict(state)
+    assert "initial_lr" not in optimizer.param_groups[0]
+    for name in ("initial", "foreach", "Lr", "param"):
+        wrong = optimizer.state_dict()
+        wrong["groups"][0][name] = 0.25
+        with pytest.raises(CheckpointError, match=rf"a parameter group has .* got .*'{name}'"):
+            optimizer.load_state_dict(wrong)
+        with pytest.raises(ValueError, match=rf"^a parameter group has .*'{name}'"):
+            optimizer.add_param_group({"params": [weight()], name: 0.25})
+    assert optimizer.state_dict() == state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_is_read_and_written_by_the_names_of_its_arrays(kind: Any) -> None:
+    """A program of PyTorch writes to the dict of a parameter, which would change nothing here."""
+    parameter = weight()
+    options = {"momentum": 0.5} if kind is optim.SGD else {}
+    optimizer = kind([parameter], 0.5, **options)
+    for names in ([], [*optimizer.slots] or ["velocity"]):
+        has = f"state has arrays by name and number, here {names}, got "
+        for key, shown in (
+            *((key, repr(key)) for key in (0, 1.5, None, True, b"m", ("m", 0))),
+            (parameter, "float32[2]"),
+        ):
+            for call in (
+                lambda key=key: optimizer.state[key],
+                lambda key=key: optimizer.state.__setitem__(key, {}),
+            ):
+                with pytest.raises(KeyError) as found:
+                    call()
+                assert found.value.args == (f"{has}{shown}",)
+        with pytest.raises(KeyError, match="state has arrays by name and number"):
+            optimizer.state["exp_avg"]
+        assert [*optimizer.state] == names
+        parameter.grad = ta.ones(2)
+        optimizer.step()
+    optimizer.state["own"] = {0: np.ones(2)}
+    assert optimizer.state["own"][0].tolist() == [1, 1]
 
 
 # What is not moved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,26 @@ def test_what_is_no_state_of_an_optimizer_is_refused(state: Any) -> None:
             optimizer.load_state_dict(saved | {"groups": groups})
 
 
+@pytest.mark.parametrize("part", ["kind", "groups", "steps", "arrays"])
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, "text", [], (), [5, 5], ["ab"], [("m.0", 1)], {"a": 1}, {0: {}}, [{}], [None]],
+)
+def test_what_is_no_part_of_a_state_is_refused_whatever_error_it_would_be(
+    part: str, value: Any
+) -> None:
+    optimizer = optim.Adam([weight()])
+    optimizer.parameters[0].grad = ta.ones(2)
+    optimizer.step()
+    state = optimizer.state_dict()
+    for wrong in (state | {part: value}, {key: x for key, x in state.items() if key != part}):
+        with pytest.raises(CheckpointError, match=r"^not a state_dict\(\) of this Adam: "):
+            optimizer.load_state_dict(wrong)
+        found = optimizer.state_dict()
+        assert (found["groups"], found["steps"]) == (state["groups"], [1])
+        assert found["arrays"]["m.0"].tolist() == state["arrays"]["m.0"].tolist()
+
+
 class Constant(optim.Schedule):
     """A schedule whose rate is one number, right or wrong."""
 
@@ -279,6 +300,41 @@ def test_a_schedule_names_what_is_no_state_of_it() -> None:
     ):
         refuses(CheckpointError, text, lambda wrong=wrong: schedule.load_state_dict(wrong))
         assert schedule.state_dict() == state
+
+
+@pytest.mark.parametrize("step", [1, 3, 10**400])
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (optim.CosineSchedule, {"total": 2, "warmup": 2}),
+        (optim.CosineSchedule, {"peak": 10**400}),
+        (optim.CosineSchedule, {"final": 10**400, "warmup": 0}),
+        (optim.CosineSchedule, {"peak": "a"}),
+        (optim.CosineSchedule, {"warmup": None}),
+        (optim.CosineSchedule, {"proportions": [10**400]}),
+        (optim.CosineSchedule, {"proportions": [1.0, 1.0]}),
+        (optim.CosineSchedule, {"proportions": 5}),
+        (optim.WarmupSchedule, {"warmup": 0}),
+        (optim.WarmupSchedule, {"d_model": 0}),
+        (optim.WarmupSchedule, {"factor": 10**400}),
+        (optim.WarmupSchedule, {"d_model": "a"}),
+        (optim.WarmupSchedule, {"proportions": []}),
+    ],
+)
+def test_numbers_of_a_schedule_that_cannot_be_are_refused(
+    kind: Any, change: dict[str, Any], step: int
+) -> None:
+    """Also by errors of arithmetic: a division by 0, and what is beyond a float."""
+    optimizer = sgd()
+    schedule = kind(optimizer, 9, 5)
+    state, rates = schedule.state_dict(), schedule.get_last_lr()
+    wrong = state | change | {"step_count": step}
+    if change == {"total": 2, "warmup": 2} and step == 1:
+        schedule.load_state_dict(wrong)  # a warm-up without end has a first rate
+        return
+    with pytest.raises(CheckpointError, match=f"^not a {kind.__name__}'s state: "):
+        schedule.load_state_dict(wrong)
+    assert (schedule.state_dict(), schedule.get_last_lr()) == (state, rates)
 
 
 HINT = "give DataLoader a collate_fn that makes a batch of them; it may call pad_sequence"
@@ -376,3 +432,20 @@ def test_what_is_no_part_of_a_loop_is_named(
     parts: Any, error: type[Exception], text: str, tmp_path: Path
 ) -> None:
     refuses(error, text, lambda: TrainingLoop(tmp_path / "run.safetensors", parts))
+
+
+def test_a_loop_names_what_a_checkpoint_lacks(tmp_path: Path) -> None:
+    path, model = tmp_path / "run.safetensors", nn.Linear(1, 1)
+    loop = TrainingLoop(path, {"model": model, "sgd": optim.SGD(model.parameters())})
+    loop.save()
+    state = ta.load(path)
+    with ta.no_grad():
+        model.weight[...] = 7.0
+    for name in ("model", "sgd", "losses", "held_out", "random"):
+        some = {key: value for key, value in state.items() if key != name}
+        text = f"a checkpoint of this loop has {[name]}, got {[*some]}"
+        refuses(CheckpointError, text, partial(loop.restore, some))
+        assert model.weight.tolist() == [[7]]
+    for name in ("best", "elapsed", "settings"):  # which older checkpoints do not have
+        loop.restore({key: value for key, value in state.items() if key != name})
+        assert model.weight.tolist() != [[7]]
