@@ -82,6 +82,11 @@ WRONG = [
     ),
     ("return table", "return table[ids]", "has a gradient (7, 3)"),
     ("return table", "return table * 2", "row i is not the sum"),
+    (
+        "log(p[np.arange(len(targets)), targets])",
+        "log(p[np.arange(len(targets)), targets] + np.finfo(float).eps)",
+        "a number is added to p",
+    ),
 ]
 
 # The same in another way.

@@ -33,6 +33,11 @@ WRONG = [
         "grad = grad.sum(next((i for i, n in enumerate(grad.shape) if n not in shape), -1))",
         "broadcasting adds axes in front",
     ),
+    (
+        "fit(rule(node.grad), parent.data.shape)",
+        "rule(node.grad) if rule(node.grad).ndim == parent.data.ndim else rule(node.grad)[0] * 4",
+        "a bias that is added to 4 rows",
+    ),
 ]
 
 # The same in another way.

@@ -70,6 +70,11 @@ WRONG = [
         "[x.changes for x in tensor.saved[1:]] != tensor.changes_of_saved[1:]",
         "x has changed after x * w",
     ),
+    (
+        "gradient if tensor.grad is None else tensor.grad + gradient",
+        "gradient if tensor.grad is None else np.add(tensor.grad, gradient, out=tensor.grad)",
+        "writes into the .grad of the first",
+    ),
 ]
 
 # The same in another way.

@@ -41,6 +41,7 @@ WRONG = [
         "the right direction and another length",
     ),
     ("difference <=", "not difference >", "a comparison with nan is False"),
+    ("np.shape(function(x))", "x.shape", "is_right raised ValueError"),
 ]
 
 # The same in another way.

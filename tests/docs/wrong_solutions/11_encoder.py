@@ -50,6 +50,14 @@ WRONG = [
         "self.dropout = lambda x: x * (1 - dropout)",
         "dropout is on in evaluation too",
     ),
+    *(
+        (
+            "layer(x, mask=mask)",
+            f"layer(x, mask=mask if layer is self.layers[{i}] else None)",
+            "gives a layer no mask",
+        )
+        for i in (0, -1)
+    ),
 ]
 
 # The same in another way.

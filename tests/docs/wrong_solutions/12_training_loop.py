@@ -83,6 +83,16 @@ WRONG = [
         "clipping only makes it shorter",
     ),
     ("model.train(before)", "model.training = before", "but its layers are not"),
+    *(
+        (
+            'optimizer.load_state_dict(state["optimizer"])',
+            "saved = dict(state['optimizer']['arrays'])\n"
+            f"    saved |= {{x: ta.zeros_like(saved[x]) for x in saved if x[0] == {mean!r}}}\n"
+            "    optimizer.load_state_dict({**state['optimizer'], 'arrays': saved})",
+            "Adam begins anew",
+        )
+        for mean in "mv"
+    ),
 ]
 
 # The same in another way.

@@ -34,4 +34,9 @@ WRONG = [
         "there may be more queries than keys",
     ),
     ("mask=mask,", "mask=None if is_causal else mask,", "the mask is forgotten"),
+    (
+        "bias=self.position_scores(q, k.shape[2])",
+        "bias=(queries is not keys) * self.position_scores(q, k.shape[2])",
+        "positions have no influence",
+    ),
 ]

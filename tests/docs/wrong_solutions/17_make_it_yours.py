@@ -58,6 +58,19 @@ WRONG = [
         "    check_op(softcap, samples, reference=lambda x: reference(x, 50.0))",
         "takes a cap of 50, whatever cap is",
     ),
+    (
+        "        return F.masked_softmax(softcap(scores, cap=self.cap), valid_lens) @ values",
+        "        out = F.masked_softmax(softcap(scores, cap=self.cap), valid_lens) @ values\n"
+        "        return out.numpy()",
+        "is a Tensor (2, 3, 6)",
+    ),
+    (
+        " / math.sqrt(queries.shape[-1])\n        return F.masked_softmax(softcap(scores, "
+        "cap=self.cap)",
+        "\n        return F.masked_softmax(softcap(scores, cap=self.cap) / math.sqrt("
+        "queries.shape[-1])",
+        "divided by sqrt(d) first",
+    ),
 ]
 
 # The same in another way.

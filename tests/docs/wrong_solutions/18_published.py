@@ -19,6 +19,11 @@ WRONG = [
     ("shape != own[ours].shape", "size != own[ours].size", "compare the shapes"),
     ("np.maximum(norm, 1e-12)", "np.maximum(norm, 1)", "10 times smaller"),
     ("{ours: file[name] for", "{ours: file.pop(name) for", "takes tensors out of `file`"),
+    (
+        "file[name].shape != own[ours].shape",
+        "file[name].shape not in ((1,), own[ours].shape)",
+        "of shape (1,) is taken: compare the shapes",
+    ),
 ]
 
 # The same in another way.

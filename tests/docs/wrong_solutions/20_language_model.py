@@ -120,4 +120,10 @@ WRONG = [
         "return p[kept == 1] / p[kept == 1].sum()",
         "the result is (V,)",
     ),
+    (
+        "    return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "    out = e / e.sum(axis=1, keepdims=True) @ v\n"
+        "    return out if cache is None else out[[-1] * len(out)], (k, v)",
+        "with a cache the result is not that without one",
+    ),
 ]

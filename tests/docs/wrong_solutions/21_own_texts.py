@@ -82,6 +82,11 @@ WRONG = [
         "np.roll(np.flatnonzero(labels == label), rng.integers(3))",
         "never come into the test",
     ),
+    (
+        "        choices.append(rows[:tenth])\n        test.append(rows[tenth : 2 * tenth])",
+        "        choices.append(rows[:1])\n        test.append(rows[1 : 2 * tenth])",
+        "the texts of each label are",
+    ),
 ]
 
 # The same in another way.
