@@ -67,6 +67,16 @@ def test_xz_reads_the_bytes_before_the_held_out_text_that_it_can_know(example, m
     assert read == [b"end", last + b"end", last]
 
 
+@pytest.mark.parametrize("kinds", [1, 2, 9])
+def test_every_kind_of_key_is_counted(example, kinds):
+    """Also the lowest and the highest one; and wanted keys that are between, below and above."""
+    keys = np.random.default_rng(kinds).integers(0, kinds, 40).astype(np.uint64) * 2 + 3
+    wanted = np.arange(2 * kinds + 5, dtype=np.uint64)
+    found, first = example("language_data").counted(keys, wanted)
+    assert found.tolist() == [keys.tolist().count(key) for key in wanted.tolist()]
+    assert first.tolist() == [keys.tolist().index(key) for key in sorted(set(keys.tolist()))]
+
+
 # train_language_model
 
 
@@ -198,3 +208,40 @@ def test_a_held_out_loss_is_measured_at_the_step_where_it_is_due(
     trainer = Trainer()
     trainer.run()
     assert [step for step, _ in trainer.held_out] == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no number"), "no number"),
+        (OSError(28, "No space left", "a.bin"), "a.bin: No space left; the best model until now is "
+         "in {}"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_system_says_where_the_best_model_is(
+    language, monkeypatch, tmp_path, capsys, error, said
+):
+    """One without a text of the system keeps its own words."""
+    out = tmp_path / "out"
+
+    class Trainer:
+        progress = 0.0
+
+        def __init__(self, *_):
+            out.mkdir()
+            (out / "model.safetensors").touch()
+
+        def run(self):
+            raise error
+
+    model, ids = nn.Linear(1, 1), types.SimpleNamespace(ids=[])
+    model.config = {"vocab_size": 7, "model_type": "llama"}
+    (tmp_path / "a.txt").write_text("some text\n" * 99)
+    monkeypatch.setattr(language, "model_and_text", lambda *_: (model, ids, ids))
+    monkeypatch.setattr(language, "ladder", lambda *_: [])
+    monkeypatch.setattr(language, "Trainer", Trainer)
+    monkeypatch.setattr(language, "go_on", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["a.py", str(tmp_path / "a.txt"), "--out", str(out)])
+    with pytest.raises(SystemExit, match="2"):
+        language.main()
+    assert capsys.readouterr().err.splitlines()[-1] == f"a.py: {said.format(out)}"

@@ -87,6 +87,11 @@ WRONG = [
         "log(p[np.arange(len(targets)), targets] + np.finfo(float).eps)",
         "a number is added to p",
     ),
+    (
+        "np.exp(logits - logits.max(axis=-1, keepdims=True))",
+        "np.exp(np.clip(logits, -700, 700))",
+        "change logits only by subtraction",
+    ),
 ]
 
 # The same in another way.

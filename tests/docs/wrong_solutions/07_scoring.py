@@ -81,6 +81,16 @@ WRONG = [
         )
         for name in ("grad", "queries", "keys", "W_q", "W_k", "w_v")
     ),
+    (
+        "return of_queries, of_w_v",
+        "return of_queries",
+        "return two gradients",
+    ),
+    (
+        " * (1 - f**2)",
+        " * (1 - f**3)",
+        "the gradient of the queries is not that of finite",
+    ),
 ]
 
 # The same in another way.

@@ -93,6 +93,62 @@ WRONG = [
         )
         for mean in "mv"
     ),
+    (
+        'scores, targets, ignore_index=IGNORE, reduction="sum").item()',
+        "scores, targets, ignore_index=IGNORE).item()",
+        "makes the loss nan: add sums",
+    ),
+    (
+        "    model.train(before)\n",
+        "    model.train(before)\n    model.zero_grad()\n",
+        "evaluate changes weights or gradients",
+    ),
+    (
+        "scores = model(inputs)",
+        "scores = nn.Sequential(*model.children())(inputs)",
+        "evaluate does not call the model",
+    ),
+    (
+        "return loss / total",
+        "return ta.tensor(loss / total)",
+        "evaluate returns a float",
+    ),
+    (
+        '    ta.set_rng_state(state["random"])',
+        '    ta.set_rng_state(state["random"])\n'
+        '    optimizer.param_groups[0]["betas"] = (0.5, 0.5)',
+        "three steps later the weights differ",
+    ),
+    (
+        '    ta.set_rng_state(state["random"])',
+        '    ta.set_rng_state(state["random"])\n    optimizer.param_groups[0]["lr"] = 0.02',
+        "the learning rate was 0.0025, and is 0.0200",
+    ),
+    (
+        "return loss\n",
+        "return loss * 2\n",
+        "the loss before the step is",
+    ),
+    (
+        ".item()\n            total += count(targets)\n",
+        ".item() / max(count(targets), 1)\n            total += count(targets) > 0\n",
+        "the loss is a mean of means",
+    ),
+    (
+        "loss += part.item()",
+        "loss += part.item() * total / max(count(targets), 1) / 2",
+        "the loss is the mean of the parts' means",
+    ),
+    (
+        "    optimizer.step()\n",
+        "",
+        "the weights do not move",
+    ),
+    (
+        "return loss\n",
+        "return ta.tensor(loss)\n",
+        "train_step returns the loss as a float",
+    ),
 ]
 
 # The same in another way.
