@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, needs, run
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import ops
+from tinyattn.errors import GradcheckError
 
 yours = exercise("ex_17_make_it_yours")
 rng = np.random.default_rng(17)
@@ -52,8 +53,14 @@ def test_second_derivative() -> None:
         isinstance(found, ta.Tensor) and found.requires_grad,
         "the rule gives no Tensor for Tensors, so there is no second derivative: use operators",
     )
-    double = run(ta.gradgradcheck, lambda x: yours.softcap(x, cap=2.0), [x])
-    expect(double, "the second derivative of softcap is wrong")
+
+    def is_right() -> bool:
+        try:
+            return ta.gradgradcheck(lambda x: yours.softcap(x, cap=2.0), [x])
+        except GradcheckError:
+            return False
+
+    expect(run(is_right), "the second derivative of softcap is wrong")
 
 
 def samples() -> list[ta.Tensor]:
@@ -89,6 +96,7 @@ def test_layer() -> None:
 
 
 def test_padding() -> None:
+    needs(test_layer)
     q, k, v = samples()
     layer = yours.CappedAttention(1.5)
     found = run(layer, q, k, v, [2, 5]).numpy()

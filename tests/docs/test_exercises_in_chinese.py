@@ -14,11 +14,12 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from black_boxes import DEFECTS
 from exercises import FOLDER, sentences
-from grading import catalogue, chinese, say
+from grading import catalogue, chinese, run, say
 from in_chinese import in_chinese
 
 MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
@@ -162,6 +163,46 @@ def test_how_to_translate_the_exercises_is_said_once(
         found = sentences("05_softmax", FOLDER, monkeypatch)
         assert len(found) > 1
         assert sum("in_chinese.py" in text for text in found) == times
+
+
+# Each way in which a call fails: its body, and the words that stay as they are.
+FAILING = {
+    "pass": "f return",
+    "raise NotImplementedError": "f `python docs/exercises/in_chinese.py`",
+    "exit()": "f Python return exit() quit()",
+    "raise ValueError('Wort')": "f ValueError Wort",
+    "raise OSError('reading from stdin')": "f input()",
+    "return np.ones((2, 3)) @ np.ones((2, 3))": "f ValueError A @ B A 3 B 2 .T",
+    "return np.ones((2, 3, 4)).transpose(1, 2)": "f ValueError axes don't match array transpose"
+    " NumPy swapaxes(1, 2)",
+}
+
+
+@pytest.mark.parametrize("body", FAILING)
+def test_every_way_to_fail_is_said_in_chinese(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANGUAGE", "zh_CN")
+    monkeypatch.setattr("grading.said", set())
+    names: dict[str, Any] = {}
+    exec(f"import numpy as np\ndef f():\n    {body}\n", names)
+    with pytest.raises(pytest.fail.Exception) as caught:
+        run(names["f"])
+    said = str(caught.value)
+    assert re.search("[一-鿿]", said)
+    assert set(re.findall("[A-Za-z]{2,}", said)) <= set(re.findall("[A-Za-z]{2,}", FAILING[body]))
+    places = [said.find(word) for word in FAILING[body].split()]
+    assert -1 not in places, said
+
+
+def test_a_long_sentence_is_not_taken_for_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "{0} raised {1}: {2}" is a pattern of other sentences, too."""
+    monkeypatch.setattr(
+        "grading.catalogue",
+        lambda name: {"{0} is {1}": "短{0}{1}", "{0} is {1}, not {2}": "长{0}{1}{2}", "one": "一"},
+    )
+    monkeypatch.setenv("LANGUAGE", "zh_CN")
+    assert say("x is one, not 2") == "长x一2"
+    assert say("x is one") == "短x一"
+    assert say("one") == "一"
 
 
 def test_values_of_a_sentence_are_translated_too(

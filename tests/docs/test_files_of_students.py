@@ -35,6 +35,24 @@ def test_a_file_that_cannot_run(
         grading.exercise("ex_06_masks")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\n  y = = 2", "line 2: unexpected indent: y = = 2"),
+        ("x = 1\ny = = 2  # two", "line 2: invalid syntax: y = = 2  # two"),
+        ("raise SyntaxError('no line')", "line None: no line: "),  # nor has that of a NUL byte
+    ],
+)
+def test_a_file_that_is_no_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    (tmp_path / "ex_06_masks.py").write_text(text)
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    with pytest.raises(pytest.fail.Exception) as caught:
+        grading.exercise("ex_06_masks")
+    assert str(caught.value) == f"Python cannot read ex_06_masks.py, {words}"
+
+
 def test_a_result_of_another_kind_gets_a_sentence(tmp_path: Path) -> None:
     text = (FOLDER / "solutions" / "ex_00_text_to_numbers.py").read_text("utf-8")
     assert "numbers.get(word, unknown)" in text

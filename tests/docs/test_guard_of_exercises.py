@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import io
 import json
 import os
 import re
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import black_boxes
+import elsewhere
+import guard
+import numpy as np
 import pytest
 import written
 
@@ -133,6 +137,26 @@ def test_other_exercises_cannot_be_forged(tmp_path: Path) -> None:
         assert "out of reach" in sentence or "No such file" in sentence, name
     assert (FOLDER / "test_06_masks.py").read_bytes() == before
     assert (tmp_path / "ben" / "ex_06_masks.py").read_text() == ""
+
+
+def test_graders_and_the_library_and_all_folders_around_them_are_kept() -> None:
+    """To rename a folder around them would put others in their place."""
+    for folder in (guard.GRADERS, guard.LIBRARY):
+        places = [folder, *(x.as_posix() for x in [*Path(folder).parents][:-1])]
+        assert [place for place in places if not guard.is_kept(place)] == []
+        assert guard.is_kept(f"{folder}/new.py")
+        assert not guard.is_kept(f"{folder}2")
+        assert not guard.is_kept(f"{Path(folder).parent.as_posix()}/other/new.py")
+    for name, is_kept in {
+        f"{guard.LIBRARY}/ops/softmax.py": True,
+        f"{guard.LIBRARY}/ops/__pycache__/softmax.nbi": False,  # where Numba writes
+        f"{guard.GRADERS}/__pycache__/test_06_masks.pyc": True,
+        "/home/ann/ex_06_masks.py": True,
+        "/home/ann/mine_ex_06_masks.py": False,
+        "/home/ann/ex_06_masks.txt": False,
+        "/home/ann": False,
+    }.items():
+        assert guard.is_kept(name) is is_kept, name
 
 
 @pytest.mark.parametrize(
@@ -302,6 +326,31 @@ def test_what_goes_wrong_elsewhere_has_a_sentence(tmp_path: Path, body: str, sen
     (card,) = graded([tmp_path])
     says = card["exercises"][BOX]["says"]
     assert any(re.search(sentence, text) for text in says), says
+
+
+@pytest.mark.parametrize("number", [0.1, -0.0, 1e300, np.inf, -np.inf, np.nan])
+def test_a_box_gets_and_gives_every_number(number: float) -> None:
+    """Also those that JSON has not: a box that is asked about a mask gets infinite scores."""
+    stream, asked = io.StringIO(), []
+
+    def box(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+        asked.append((q, k, v, causal))
+        return q + k
+
+    elsewhere.write(stream, elsewhere.called(box, [[[number]], [[0.0]], [[1.0]]], True))
+    stream.seek(0)
+    answer = elsewhere.read(stream)
+    np.testing.assert_array_equal(answer["out"], [[number]])
+    ((q, k, v, causal),) = asked
+    np.testing.assert_array_equal([q[0, 0], k[0, 0], v[0, 0], causal], [number, 0, 1, True])
+    asking = io.StringIO()
+    stream.seek(0)
+    found = elsewhere.question("box_1", stream, asking)(q, k, v, causal=True)
+    np.testing.assert_array_equal(found, [[number]])
+    asking.seek(0)
+    asked_for = elsewhere.read(asking)
+    assert (asked_for["box"], asked_for["causal"]) == ("box_1", True)
+    np.testing.assert_array_equal(asked_for["arrays"], [[[number]], [[0.0]], [[1.0]]])
 
 
 @pytest.mark.parametrize(

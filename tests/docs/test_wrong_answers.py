@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from exercises import FOLDER, sentences
-from test_exercises import WRONG
+from test_exercises import WRONG, test_one_mistake_is_told_once
+from test_exercises_in_chinese import NO_SENTENCES, strings
 
 DATA = Path(__file__).parent / "wrong_answers"
 NAMES = sorted(path.stem for path in DATA.glob("*.txt"))
@@ -51,3 +52,50 @@ def test_nine_of_ten_mistakes_get_their_true_cause(
         assert said, f"{title}: passed"
         assert any(words in sentence for sentence in said), (title, said)
     assert sum(bool(words) for *_, words in found) >= 0.9 * len(found)
+
+
+def wrong_texts(name: str) -> Iterator[str]:
+    """The file of each mistake that the tests have, in wrong_solutions and in wrong_answers."""
+    solution = (FOLDER / "solutions" / f"ex_{name}.py").read_text("utf-8")
+    (mark,) = test_one_mistake_is_told_once.pytestmark
+    once = [change for other, *change in mark.args[1] if other == name]
+    for right, wrong, _ in (*WRONG[name], *once):
+        yield solution.replace(right, wrong)
+    for _, text, _ in mistakes(name):
+        yield text
+
+
+# No test makes these mistakes: they take seconds, or they end other tests of the grader, or an
+# earlier sentence names them.
+NOBODY = {
+    "02_an_engine": {"18 additions took {0} s: visit each node once"},
+    "06_masks": {
+        "3 samples of length 4: (3, 4, 4), not {0}",
+        "the last query of a sample of full length does not see all keys: lengths belong to "
+        "samples, not to queries",
+    },
+    "07_scoring": {"with as many samples as queries and keys the scores differ"},
+    "11_encoder": {"forward returns a Tensor, not {0}"},
+    "13_own_attention": {"an encoder gives (2, 5, {0}), not {1}"},
+    "15_bugs_that_train": {"nothing tells {0} from this box"},
+    "17_make_it_yours": {"gives its gradient on unchanged"},
+    "20_language_model": {"with top_p {0} the wrong ids stay"},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_sentence_of_a_grader_is_said_to_somebody(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence that no mistake gets is one that a line before it hides, or that nobody tried."""
+    monkeypatch.setenv("LANGUAGE", "en")
+    texts = strings((FOLDER / f"test_{name}.py").read_text("utf-8")) - NO_SENTENCES
+    left = {text for text in texts if " " in text and re.search("[a-z]{2}", text)}
+    for wrong in wrong_texts(name):
+        if left == NOBODY.get(name, set()):
+            break
+        (tmp_path / f"ex_{name}.py").write_text(wrong, "utf-8")
+        said = "\n".join(sentences(name, tmp_path, monkeypatch))
+        patterns = {text: re.sub(r"\\{\d\\}", "(.*?)", re.escape(text)) for text in left}
+        left -= {text for text in left if re.search(patterns[text], said, re.DOTALL)}
+    assert left == NOBODY.get(name, set())

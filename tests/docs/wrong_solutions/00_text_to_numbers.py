@@ -82,6 +82,16 @@ WRONG = [
     ),
     ("return table", "return table[ids]", "has a gradient (7, 3)"),
     ("return table", "return table * 2", "row i is not the sum"),
+    (
+        "log(p[np.arange(len(targets)), targets])",
+        "log(p[np.arange(len(targets)), targets] + np.finfo(float).eps)",
+        "a number is added to p",
+    ),
+    (
+        "np.exp(logits - logits.max(axis=-1, keepdims=True))",
+        "np.exp(np.clip(logits, -700, 700))",
+        "change logits only by subtraction",
+    ),
 ]
 
 # The same in another way.

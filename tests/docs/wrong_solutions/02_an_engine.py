@@ -33,6 +33,26 @@ WRONG = [
         "grad = grad.sum(next((i for i, n in enumerate(grad.shape) if n not in shape), -1))",
         "broadcasting adds axes in front",
     ),
+    (
+        "fit(rule(node.grad), parent.data.shape)",
+        "rule(node.grad) if rule(node.grad).ndim == parent.data.ndim else rule(node.grad)[0] * 4",
+        "a bias that is added to 4 rows",
+    ),
+    (
+        "parent.grad + fit(rule(node.grad), parent.data.shape)",
+        "parent.grad + fit(rule(node.grad), parent.data.shape)\n        grad += 1",
+        "changed the gradient that it was given",
+    ),
+    (
+        "grad = grad.sum(0)",
+        "grad = grad.mean(0)",
+        "fit takes the mean: take the sum",
+    ),
+    (
+        "a @ b, [",
+        "a @ b + 1, [",
+        "the product itself is wrong",
+    ),
 ]
 
 # The same in another way.

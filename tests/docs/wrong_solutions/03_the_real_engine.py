@@ -70,6 +70,62 @@ WRONG = [
         "[x.changes for x in tensor.saved[1:]] != tensor.changes_of_saved[1:]",
         "x has changed after x * w",
     ),
+    (
+        "gradient if tensor.grad is None else tensor.grad + gradient",
+        "gradient if tensor.grad is None else np.add(tensor.grad, gradient, out=tensor.grad)",
+        "writes into the .grad of the first",
+    ),
+    (
+        "tensor.grad + gradient\n",
+        "tensor.grad + gradient\n            tensor.inputs = None\n",
+        "a leaf was freed",
+    ),
+    (
+        "    return order\n",
+        "    return [*order[1:2], *order[:1], *order[2:]]\n",
+        "before one that uses it",
+    ),
+    (
+        "gradients = {root: grad}",
+        "grad *= 2\n    gradients = {root: grad}",
+        "changed the gradient that it was given",
+    ),
+    (
+        "if not retain_graph:",
+        "if not retain_graph and tensor is root:",
+        "frees the root, and not the others",
+    ),
+    (
+        "parts, strict=True):\n",
+        "parts, strict=True):\n"
+        "            part = part * (1 + (tensor.saved[-1:] == (parent,) != "
+        "tensor.saved[:1]))\n"
+        "",
+        "the gradient of w in (x * w)**2 + x is wrong",
+    ),
+    (
+        "!= tensor.changes_of_saved:",
+        "!= tensor.changes_of_saved or (\n"
+        "            not tensor.saved and any(x.changes for x in tensor.inputs or ())\n"
+        "        ):",
+        "the rule of + needs no array",
+    ),
+    (
+        "order.append(tensor)",
+        "order += [tensor, tensor]",
+        "users_first gives a tensor twice",
+    ),
+    (
+        "uses[parent] += 1",
+        "uses[parent] += tensor is not root",
+        "y has two users and thus 2 uses, not 1",
+    ),
+    (
+        '            raise RuntimeError("this graph has been freed: pass retain_graph=True")',
+        "            tensor.inputs, tensor.rule, tensor.changes_of_saved = (), None, []",
+        "a second backward through a freed graph",
+    ),
+    ("return uses", "return list(uses.items())", "count_uses returns a dict"),
 ]
 
 # The same in another way.

@@ -41,6 +41,42 @@ WRONG = [
         "the right direction and another length",
     ),
     ("difference <=", "not difference >", "a comparison with nan is False"),
+    ("np.shape(function(x))", "x.shape", "is_right raised ValueError"),
+    (
+        "/ 2e-5",
+        "/ 4e-5",
+        "2 h, not by 4 h",
+    ),
+    (
+        "    difference =",
+        "    if np.shape(function(x)) != x.shape:\n        return False\n    difference =",
+        "with outputs of another shape is refused",
+    ),
+    (
+        "np.abs(rule(grad, x) - slopes)",
+        'np.abs(np.convolve((rule(grad, x) - slopes).ravel(), [1, 1], "valid"))',
+        "by turns: take the largest",
+    ),
+    (
+        "np.abs(rule(grad, x) - slopes)",
+        "np.abs(np.abs(rule(grad, x)) - np.abs(slopes))",
+        "exp with the wrong sign",
+    ),
+    (
+        "rule(grad, x)",
+        "slopes",
+        "is_right does not call the rule",
+    ),
+    (
+        "    difference =",
+        "    if abs(slopes.sum()) < 1e-6:\n        return False\n    difference =",
+        "the right rule of softmax is refused",
+    ),
+    (
+        "    difference = np",
+        "    if np.allclose(rule(grad, x), np.exp(x)):\n        return True\n    difference = np",
+        "exp without the chain rule",
+    ),
 ]
 
 # The same in another way.

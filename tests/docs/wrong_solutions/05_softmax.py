@@ -32,6 +32,16 @@ WRONG = [
         "grad -= (grad * out).sum(axis=-1, keepdims=True)\n    return out * (grad - 0 * (",
         "changed grad or out",
     ),
+    (
+        "return e / e.sum(axis=-1, keepdims=True)",
+        "return (e / e.sum(axis=-1, keepdims=True)).T",
+        "softmax of (3, 4) has shape (3, 4), yours (4, 3)",
+    ),
+    (
+        "return out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
+        "return (out * (grad - (grad * out).sum(axis=-1, keepdims=True))).sum(axis=-1)",
+        "has x's shape, not (2,)",
+    ),
 ]
 
 # The same in another way.

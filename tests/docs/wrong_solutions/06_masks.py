@@ -53,6 +53,21 @@ WRONG = [
         "scores + np.where(visible, 0, -np.inf)",
         "NaN has influence",
     ),
+    (
+        "no_future = keys <= keys[:, None]",
+        "no_future = (keys <= keys[:, None]) & (keys > keys[:, None] - 2)",
+        "does not see all keys before it",
+    ),
+    (
+        "e = np.exp(shown - np.where(most == -np.inf, 0.0, most))",
+        "e = np.exp(shown)",
+        "a visible score of 1000 gives nan",
+    ),
+    (
+        "return e / np.where(total == 0, 1.0, total)",
+        "return e / e.sum(axis=0, keepdims=True)",
+        "divide each row by its own sum",
+    ),
 ]
 
 # The same in another way.

@@ -64,6 +64,33 @@ WRONG = [
         "(queries @ keys.swapaxes(1, 2)).squeeze() /",
         "scores are (B, Q, K), here (1, 1, 5)",
     ),
+    *(
+        (
+            "    return features(queries, keys, W_q, W_k) @ w_v",
+            "    scores = features(queries, keys, W_q, W_k) @ w_v\n"
+            f"    {name} += 1\n    return scores",
+            f"your function changes {name}:",
+        )
+        for name in ("queries", "keys", "W_q", "W_k", "w_v")
+    ),
+    *(
+        (
+            "    return of_queries, of_w_v",
+            f"    {name} += 1\n    return of_queries, of_w_v",
+            f"your function changes {name}:",
+        )
+        for name in ("grad", "queries", "keys", "W_q", "W_k", "w_v")
+    ),
+    (
+        "return of_queries, of_w_v",
+        "return of_queries",
+        "return two gradients",
+    ),
+    (
+        " * (1 - f**2)",
+        " * (1 - f**3)",
+        "the gradient of the queries is not that of finite",
+    ),
 ]
 
 # The same in another way.

@@ -36,6 +36,11 @@ WRONG = [
     ),
     ("    variance =", "    x -= 1\n    variance =", "layer_norm changed x"),
     ("    ones =", "    grad += 1\n    ones =", "layer_norm_backward changed grad or x"),
+    (
+        "return centred / np.sqrt(variance + eps)",
+        "return np.where(variance == 0, 1.0, centred / np.sqrt(variance + eps))",
+        "a row of equal numbers becomes 0",
+    ),
 ]
 
 # The same in another way.

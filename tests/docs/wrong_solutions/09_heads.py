@@ -59,6 +59,21 @@ WRONG = [
         "    num_heads = 1\n    q = split",
         "that of one head of width D",
     ),
+    (
+        "return x.transpose(0, 2, 1, 3)",
+        "return x.transpose(0, 2, 1, 3)[:, ::-1]",
+        "head h does not have the numbers",
+    ),
+    (
+        "return x.reshape(batch, n, heads * width)",
+        "return x.reshape(batch, n * width, heads)",
+        "are merged to (B, N, H d) =",
+    ),
+    (
+        "return merge_heads(weights @ v) @ W_o.T",
+        "return (merge_heads(weights @ v) @ W_o.T)[:, :1]",
+        "the output is (",
+    ),
 ]
 
 # The same in another way.

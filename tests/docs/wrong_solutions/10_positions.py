@@ -48,4 +48,21 @@ WRONG = [
         "    x[:, 0::2] += 1\n    return turn(x[:, 0::2], x",
         "rotary changed its argument",
     ),
+    (
+        "-steps * rates(rows.shape[1]))",
+        "-steps * rates(rows.shape[1]))[:, :4]",
+        "rows (5, 8) become (5, 8), not (5, 4)",
+    ),
+    (
+        "    return turn(rows[:, 0::2], rows[:, 1::2], -steps * rates(rows.shape[1]))",
+        "    out = turn(rows[:, 0::2], rows[:, 1::2], -steps * rates(rows.shape[1]))\n"
+        "    rows *= 2\n"
+        "    return out",
+        "shift changed its argument",
+    ),
+    (
+        "positions[:, None] * rates(x.shape[1]))",
+        "positions[:, None] * rates(x.shape[1]))[:, :4]",
+        "x (4, 6) becomes (4, 6), not (4, 4)",
+    ),
 ]

@@ -50,6 +50,34 @@ WRONG = [
         "self.dropout = lambda x: x * (1 - dropout)",
         "dropout is on in evaluation too",
     ),
+    *(
+        (
+            "layer(x, mask=mask)",
+            f"layer(x, mask=mask if layer is self.layers[{i}] else None)",
+            "gives a layer no mask",
+        )
+        for i in (0, -1)
+    ),
+    (
+        "self.norm_1 = nn.LayerNorm(size)",
+        "self.norm_1 = nn.Identity()",
+        "your layer has no nn.LayerNorm self.norm_1",
+    ),
+    (
+        "self.norm_2 = nn.LayerNorm(size)",
+        "self.norm_2 = nn.Identity()",
+        "your layer has no nn.LayerNorm self.norm_2",
+    ),
+    (
+        "        for layer in self.layers:",
+        "        x = x.detach()\n        for layer in self.layers:",
+        "no gradient reaches x",
+    ),
+    (
+        "return self.norm_2(x + self.dropout(self.feed_forward(x)))",
+        "return self.norm_2(x + self.dropout(self.feed_forward(x)))[..., :1]",
+        "gives (2, 4, 6), not (2, 4, 1)",
+    ),
 ]
 
 # The same in another way.

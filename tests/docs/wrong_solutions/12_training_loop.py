@@ -83,6 +83,72 @@ WRONG = [
         "clipping only makes it shorter",
     ),
     ("model.train(before)", "model.training = before", "but its layers are not"),
+    *(
+        (
+            'optimizer.load_state_dict(state["optimizer"])',
+            "saved = dict(state['optimizer']['arrays'])\n"
+            f"    saved |= {{x: ta.zeros_like(saved[x]) for x in saved if x[0] == {mean!r}}}\n"
+            "    optimizer.load_state_dict({**state['optimizer'], 'arrays': saved})",
+            "Adam begins anew",
+        )
+        for mean in "mv"
+    ),
+    (
+        'scores, targets, ignore_index=IGNORE, reduction="sum").item()',
+        "scores, targets, ignore_index=IGNORE).item()",
+        "makes the loss nan: add sums",
+    ),
+    (
+        "    model.train(before)\n",
+        "    model.train(before)\n    model.zero_grad()\n",
+        "evaluate changes weights or gradients",
+    ),
+    (
+        "scores = model(inputs)",
+        "scores = nn.Sequential(*model.children())(inputs)",
+        "evaluate does not call the model",
+    ),
+    (
+        "return loss / total",
+        "return ta.tensor(loss / total)",
+        "evaluate returns a float",
+    ),
+    (
+        '    ta.set_rng_state(state["random"])',
+        '    ta.set_rng_state(state["random"])\n'
+        '    optimizer.param_groups[0]["betas"] = (0.5, 0.5)',
+        "three steps later the weights differ",
+    ),
+    (
+        '    ta.set_rng_state(state["random"])',
+        '    ta.set_rng_state(state["random"])\n    optimizer.param_groups[0]["lr"] = 0.02',
+        "the learning rate was 0.0025, and is 0.0200",
+    ),
+    (
+        "return loss\n",
+        "return loss * 2\n",
+        "the loss before the step is",
+    ),
+    (
+        ".item()\n            total += count(targets)\n",
+        ".item() / max(count(targets), 1)\n            total += count(targets) > 0\n",
+        "the loss is a mean of means",
+    ),
+    (
+        "loss += part.item()",
+        "loss += part.item() * total / max(count(targets), 1) / 2",
+        "the loss is the mean of the parts' means",
+    ),
+    (
+        "    optimizer.step()\n",
+        "",
+        "the weights do not move",
+    ),
+    (
+        "return loss\n",
+        "return ta.tensor(loss)\n",
+        "train_step returns the loss as a float",
+    ),
 ]
 
 # The same in another way.

@@ -112,6 +112,26 @@ WRONG = [
     ("<= u", "< u", "of probability 0"),
     (" - logits.max()", "", "are drawn wrongly"),
     ("    p = np", "    logits[:] = 0\n    p = np", "the scores of its caller"),
+    (
+        "return weights @ v",
+        "return weights @ v * (np.arange(length) < 2)[:, None]",
+        "position 2 sees neither",
+    ),
+    (
+        "losses[targets != pad].mean()",
+        "losses[targets != pad].max()",
+        "not the mean of -log p(next id)",
+    ),
+    (
+        "losses[targets != pad].mean()",
+        "np.where(targets == pad, losses.max(), losses).mean()",
+        "with padding the loss is wrong",
+    ),
+    (
+        "return int((c <= u * c[-1]).sum())",
+        "return int((c <= u * c[-1]).sum()) + 3",
+        "scores, but id ",
+    ),
 ]
 
 # The same in another way.

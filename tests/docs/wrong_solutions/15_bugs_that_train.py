@@ -16,4 +16,24 @@ WRONG = [
     ("later, causal=True", "later", "box_2 is not 'causal off by one'"),
     ("-4 / np.sqrt(4)", "-4 / np.sqrt(8)", "box_2 is not 'no root of d': it would break"),
     ('return "none"', 'return "fine"', "diagnose returns one of"),
+    (
+        "    if differ(attention(q, k, ones), ones):",
+        "    if not differ(attention(q, k, ones), ones):",
+        "without a mask the weights of a query sum to 1",
+    ),
+    (
+        "    if differ(out, attention(q, k, v)):",
+        "    if not differ(out, attention(q, k, v)):",
+        "two calls give the same",
+    ),
+    (
+        "    if differ(attention(q, k, ones, causal=True), ones):",
+        "    if not differ(attention(q, k, ones, causal=True), ones):",
+        "with the causal mask the weights of a query sum to 1",
+    ),
+    (
+        "    if differ(out[:, order]",
+        "    if not differ(out[:, order]",
+        "another order of the inputs gives the same",
+    ),
 ]

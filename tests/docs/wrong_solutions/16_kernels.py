@@ -34,6 +34,62 @@ WRONG = [
         "range(0, len(k) - 1, tile)",
         "33 keys in tiles of 16: the keys",
     ),
+    (
+        "return new_top, total * shrink + e.sum(axis=1), out * shrink[:, None] + e @ values",
+        "return new_top, total * shrink + e.sum(axis=1), out * shrink[:, None] + 2 * e @ values",
+        "out of the first tile is not exp(score - top)",
+    ),
+    (
+        "e.sum(axis=1), out *",
+        "e.sum(axis=1, keepdims=True), out *",
+        "top (3,), total (3,), out (3, 2); yours are (",
+    ),
+    (
+        "    return new_top, total * shrink",
+        "    return total * shrink",
+        "update returns top, total and out",
+    ),
+    (
+        "return out / total[:, None]",
+        "return (out / total[:, None])[:, :1]",
+        "(6, 4), not (6, 1)",
+    ),
+    (
+        "    return out / total[:, None]",
+        "    return 2 * out / total[:, None]",
+        "the output is not that of attention",
+    ),
+    (
+        "finite = np.where(new_top == -np.inf, 0.0, new_top)",
+        "finite = np.where(abs(new_top) > 99, 0.0, new_top)",
+        "scores of 1000 give nan or inf",
+    ),
+    (
+        "total * shrink + e.sum(axis=1)",
+        "total * shrink**2 + e.sum(axis=1)",
+        "total of two tiles is not that of all their keys",
+    ),
+    (
+        "out * shrink[:, None]",
+        "out * shrink[:, None] ** 2",
+        "out of two tiles is not that of all their keys",
+    ),
+    (
+        "e = np.exp(scores - finite[:, None])",
+        "e = np.exp(np.clip(scores, -500, 500) - finite[:, None])",
+        "scores of 1000 and 2000 give a wrong total",
+    ),
+    (
+        "e = np.exp(scores - finite[:, None])",
+        "e = np.exp(np.maximum(scores, -99.0) - finite[:, None])",
+        "keys of score -inf are counted",
+    ),
+    (
+        "new_top = np.maximum(top, scores.max(axis=1))",
+        "new_top = np.maximum(top, scores.max(axis=1))\n"
+        "    new_top = np.where(scores.max(axis=1) == -np.inf, -np.inf, new_top)",
+        "top is wrong after a tile that a query does not see",
+    ),
 ]
 
 # The same in another way.

@@ -58,6 +58,39 @@ WRONG = [
         "    check_op(softcap, samples, reference=lambda x: reference(x, 50.0))",
         "takes a cap of 50, whatever cap is",
     ),
+    (
+        "        return F.masked_softmax(softcap(scores, cap=self.cap), valid_lens) @ values",
+        "        out = F.masked_softmax(softcap(scores, cap=self.cap), valid_lens) @ values\n"
+        "        return out.numpy()",
+        "is a Tensor (2, 3, 6)",
+    ),
+    (
+        " / math.sqrt(queries.shape[-1])\n        return F.masked_softmax(softcap(scores, "
+        "cap=self.cap)",
+        "\n        return F.masked_softmax(softcap(scores, cap=self.cap) / math.sqrt("
+        "queries.shape[-1])",
+        "divided by sqrt(d) first",
+    ),
+    (
+        "return grad * (1 - (out / cap) ** 2)",
+        "return grad * (1 - (out / cap) ** 2) * 2",
+        "the rule is not grad * (1 - tanh",
+    ),
+    (
+        "    samples = [(3 * rng.standard_normal((3, 4)),), (rng.standard_normal(5),)]\n"
+        "    check_op(lambda x: softcap(x, cap=2.0), samples, reference=lambda x: "
+        "reference(x, 2.0))",
+        "    x = ta.tensor(3 * rng.standard_normal((3, 4)), requires_grad=True)\n"
+        "    softcap(x, cap=2.0).sum().backward()\n"
+        "    assert np.allclose(x.grad.numpy(), 1 - np.tanh(x.detach().numpy() / 2) ** 2)",
+        "forgets the gradient of its output",
+    ),
+    (
+        "    return grad * (1 - (out / cap) ** 2)",
+        "    out = out.detach() if isinstance(out, ta.Tensor) else out\n"
+        "    return grad * (1 - (out / cap) ** 2)",
+        "the second derivative of softcap is wrong",
+    ),
 ]
 
 # The same in another way.

@@ -19,6 +19,51 @@ WRONG = [
     ("shape != own[ours].shape", "size != own[ours].size", "compare the shapes"),
     ("np.maximum(norm, 1e-12)", "np.maximum(norm, 1)", "10 times smaller"),
     ("{ours: file[name] for", "{ours: file.pop(name) for", "takes tensors out of `file`"),
+    (
+        "file[name].shape != own[ours].shape",
+        "file[name].shape not in ((1,), own[ours].shape)",
+        "of shape (1,) is taken: compare the shapes",
+    ),
+    (
+        "    return {ours: file",
+        "    for x in own.values():\n        x += 1\n    return {ours: file",
+        "fitted changed the arrays of `own`",
+    ),
+    (
+        "    keep = np",
+        "    hidden[:, 1:] *= 2\n    keep = np",
+        "point changed the hidden states",
+    ),
+    (
+        "    return mean / np.maximum(norm, 1e-12)",
+        "    return mean / np.maximum(norm, 1e-12)[..., None]",
+        "points of (3, 5, 4) are (3, 4), not (",
+    ),
+    (
+        "return mean / np.maximum(norm, 1e-12)",
+        "return mean / (norm - norm)",
+        "the points have values that are not finite",
+    ),
+    (
+        'raise ValueError(f"{name} has shape {file[name].shape}, not {own[ours].shape}")',
+        'raise ValueError("a shape is wrong")',
+        "the tensor of another shape is not named: a shape is wrong",
+    ),
+    (
+        "not wanted {unknown}",
+        "not wanted {len(unknown)}",
+        "the tensor that is not wanted is not named: missing [], not wanted 1",
+    ),
+    (
+        "missing {missing}",
+        "missing {len(missing)}",
+        "the missing tensor is not named: missing 1",
+    ),
+    (
+        "    return {ours: file[name] for name, ours in wanted.items()}",
+        "    return list(wanted.values())",
+        "fitted returns a dict, not list",
+    ),
 ]
 
 # The same in another way.

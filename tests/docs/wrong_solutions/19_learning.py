@@ -69,4 +69,9 @@ WRONG = [
     ("            break", "            return step", "return the best one before it"),
     ("step - best >= patience", "step - best > patience", "the best step when training stops"),
     ("loss < losses", "loss <= losses", "an equal loss is no progress"),
+    (
+        "return w - rate * m, m",
+        "return w - 2 * rate * m, m",
+        "the new w is not w - rate m",
+    ),
 ]

@@ -120,4 +120,48 @@ WRONG = [
         "return p[kept == 1] / p[kept == 1].sum()",
         "the result is (V,)",
     ),
+    (
+        "    return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "    out = e / e.sum(axis=1, keepdims=True) @ v\n"
+        "    return out if cache is None else out[[-1] * len(out)], (k, v)",
+        "with a cache the result is not that without one",
+    ),
+    (
+        "    return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "    out = e / e.sum(axis=1, keepdims=True) @ v\n"
+        "    return out if cache is None else np.concatenate([cache[1], out]), (k, v)",
+        "out has the new positions only: a row for each",
+    ),
+    (
+        "    return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "    return (e / e.sum(axis=1, keepdims=True) @ v)[:, :2], (k, v)",
+        "out is (N, d), here (6, 3), and yours is (6, 2)",
+    ),
+    (
+        "    return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "    return 2 * e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "is not causal attention",
+    ),
+    (
+        "return p * kept / (p * kept).sum()",
+        "return 2 * p * kept / (p * kept).sum()",
+        "with top_p 1 the result is not softmax(logits / temperature)",
+    ),
+    (
+        "before < top_p]",
+        "(before < top_p) & (p[order] <= top_p)]",
+        "no id is left: the likeliest one always stays",
+    ),
+    (
+        'x = x + w["position"][past : past + len(x)]\n'
+        '    q, k, v = (x @ w[name].T for name in ("W_q", "W_k", "W_v"))',
+        'plain = x @ w["W_k"].T\n'
+        '    x = x + w["position"][past : past + len(x)]\n'
+        '    q, k, v = (x @ w[name].T for name in ("W_q", "W_k", "W_v"))\n'
+        "    if past == 0:\n"
+        "        e = np.where(np.tri(len(q), dtype=bool), np.exp(q @ k.T / "
+        "np.sqrt(q.shape[1])), 0)\n"
+        "        return e / e.sum(axis=1, keepdims=True) @ v, (plain, v)",
+        "keys and values are made of x with its positions",
+    ),
 ]

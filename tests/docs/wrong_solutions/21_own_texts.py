@@ -82,6 +82,21 @@ WRONG = [
         "np.roll(np.flatnonzero(labels == label), rng.integers(3))",
         "never come into the test",
     ),
+    (
+        "        choices.append(rows[:tenth])\n        test.append(rows[tenth : 2 * tenth])",
+        "        choices.append(rows[:1])\n        test.append(rows[1 : 2 * tenth])",
+        "the texts of each label are",
+    ),
+    (
+        "counts.most_common()",
+        'sorted(counts.items(), key=lambda x: (-(x[1] > 3), x[0] == "dog", -x[1]))',
+        "is the rarest word of the list",
+    ),
+    (
+        'return ["<pad>", "<unknown>", *(word for word, n in counts.most_common() if n >= least)]',
+        'return ("<pad>", "<unknown>", *(word for word, n in counts.most_common() if n >= least))',
+        "vocabulary_of returns a list of words",
+    ),
 ]
 
 # The same in another way.

@@ -113,6 +113,11 @@ WRONG = [
         "    warmup = max(warmup, 1)\n    if step <= warmup:",
         "nothing is divided by 0",
     ),
+    (
+        "key=pairs.__getitem__",
+        "key=lambda x: pairs[x] * (x[0] <= x[1])",
+        "(9, 2) stands there twice, and you return (2, 5)",
+    ),
 ]
 
 # The same in another way.
