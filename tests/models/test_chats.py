@@ -179,6 +179,27 @@ def test_an_answer_that_is_stopped_stays_as_far_as_it_came(pieces, tmp_path):
     assert conversation.messages == [{"role": "user", "content": "Why?"}, *said]
 
 
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("end", ["an id", "a text"])
+def test_an_empty_answer_is_a_message_too(end, tmp_path):
+    """Else the next question would follow a question."""
+    model = model_of(tmp_path)
+    conversation = model.chat(HELLO, max_new_tokens=8)
+    first = "".join(conversation)
+    options = {"stop": [first[:1]]} if end == "a text" else {}
+    if end == "an id":
+        model.config["eos_token_id"] = list(range(model.config["vocab_size"]))
+    conversation = model.chat(HELLO, max_new_tokens=8, **options)
+    said = [*HELLO, {"role": "assistant", "content": ""}]
+    assert list(conversation) == []
+    assert conversation.messages == said
+    conversation.options = {"max_new_tokens": 8, "stop": []}
+    answer = "".join(conversation.ask("Why?"))
+    said += [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": answer}]
+    assert conversation.messages == said
+
+
 def test_messages_are_checked_in_a_list_of_their_own():
     for kind in (list, tuple, iter):
         found = checked_messages(kind(HELLO))
