@@ -311,3 +311,34 @@ def test_a_lora_of_int8_weights_takes_float16(dtype):
         out.backward(ta.tensor(signed(rng_of(3), 2, 30)).half())
         assert layer.A.grad.dtype == layer.A.dtype
         assert all(p.grad.abs().max() > 0 for p in (layer.A, layer.B))
+
+
+@both_dtypes
+def test_a_weight_and_an_input_of_another_dtype_are_refused(dtype):
+    layer = Int8Linear(ta.ones(3, 4, dtype=dtype))
+    for other in (np.float32, np.float64, np.int64, np.int8, np.bool_):
+        x = ta.ones(1, 4, dtype=other)
+        if other is dtype:
+            assert layer(x).dtype == dtype
+            continue
+        with pytest.raises(DtypeError) as caught:
+            layer(x)
+        assert str(caught.value) == (
+            "a layer with int8 weights computes in float32 or float64, the dtype of its scale, "
+            f"got {np.dtype(other)} and a scale of {np.dtype(dtype)}"
+        )
+    for other in (np.float16, np.int64, np.int8, np.bool_):
+        with pytest.raises(DtypeError) as caught:
+            Int8Linear(ta.ones(3, 4, dtype=other))
+        said = f"int8 takes float32 or float64, got {np.dtype(other)}: call .float()"
+        assert str(caught.value) == said
+    assert repr(layer) == "Int8Linear(4, 3, bias=False)"
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_noticed_in_each_row(row, number):
+    weight = rng_of(0).normal(size=(3, 4))
+    weight[row, 3 - row] = number
+    with pytest.raises(ValueError, match=f"^{NOT_FINITE}$"):
+        Int8Linear(ta.tensor(weight))
