@@ -213,6 +213,16 @@ def test_a_weight_in_two_places_is_adapted_once(kind, names):
         assert_equal(each.words.weight.numpy(), words)
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_linear_in_two_places_gets_its_lora_in_both(name):
+    """Also where one of its names was asked for."""
+    model = Shared("linear")
+    linear = model.a
+    (lora,) = nn.LoRA.insert(model, name, rank=2)
+    assert model.a is model.b is lora
+    assert lora.linear is linear
+
+
 def test_a_state_with_two_values_for_one_tensor_is_refused():
     """As of a tied head that was merged: the last name would win without a word."""
     tied, other = Shared("head"), Shared("")

@@ -282,6 +282,21 @@ def test_a_long_message_is_not_shown_whole():
     assert str(caught.value) == said
 
 
+@needs_tokenizers
+@needs_jinja
+def test_the_ids_of_a_chat_are_those_of_its_text_alone(tmp_path):
+    """The template writes the first token itself, so the tokenizer adds none."""
+    template, settings = "{{ bos_token }}" + BARE, {"tokenizer.ggml.bos_token_id": 1}
+    settings["tokenizer.ggml.add_bos_token"] = True
+    path = write_llama(tmp_path / "m.gguf", template=template, **settings)
+    model = CausalLM.from_gguf(path)
+    assert model.tokenizer.encode("Hello").ids[0] == 1
+    _, ids = model.chat(max_new_tokens=4).newest(HELLO)
+    assert len(ids) == 6
+    assert ids.count(1) == 1
+    assert model.tokenizer.decode(ids, skip_special_tokens=False) == "<|im_start|>Hello"
+
+
 # Templates
 
 IF = "{% if messages %}b{% endif %}"

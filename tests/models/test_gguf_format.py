@@ -406,3 +406,11 @@ def test_a_header_that_is_cut_while_it_is_read_is_refused(cut, tmp_path, monkeyp
     said = "it was cut short while it was read"
     with pytest.raises(CheckpointError, match=f"m.gguf is damaged or no GGUF file: {said}$"):
         gguf.opened(tmp_path / "m.gguf").__enter__()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_file_begins_with_four_letters(place, tmp_path):
+    content = bytearray(gguf_bytes({}, {}))
+    content[place] ^= 32  # of the other case
+    (tmp_path / "m.gguf").write_bytes(content)
+    assert said_of(tmp_path / "m.gguf") == "it does not begin with GGUF"

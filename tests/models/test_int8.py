@@ -342,3 +342,13 @@ def test_one_number_that_is_not_finite_is_noticed_in_each_row(row, number):
     weight[row, 3 - row] = number
     with pytest.raises(ValueError, match=f"^{NOT_FINITE}$"):
         Int8Linear(ta.tensor(weight))
+
+
+@pytest.mark.parametrize("after", [np.float16, np.float32, np.float64])
+@both_dtypes
+def test_the_scale_takes_every_dtype_of_the_model_but_float16(dtype, after):
+    linear = nn.Linear(4, 3).to(dtype)
+    model = nn.Sequential(Int8Linear(linear.weight, linear.bias)).to(after)
+    layer, right = model[0], dtype if after is np.float16 else after
+    assert (layer.numbers.dtype, layer.scale.dtype, layer.bias.dtype) == (np.int8, right, after)
+    assert model(ta.ones(2, 4, dtype=after)).dtype == after
