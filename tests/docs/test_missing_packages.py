@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +40,26 @@ def test_a_missing_package_is_said_in_one_line(path, package, name, extras):
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr == f'{name} is missing: pip install -e ".[{extras}]"\n'
     assert (ended.returncode, ended.stdout) == (1, "")
+
+
+def asked_for():
+    """The package and the extra of each call of optional_package in the library."""
+    for path in sorted((ROOT / "tinyattn").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "optional_package(" in text else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "optional_package":
+                package, _, extra = (getattr(x, "value", None) for x in node.args)
+                yield package.partition(".")[0], extra
+
+
+def test_the_extra_of_a_package_has_it():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    extras = {
+        extra: re.findall(r"^[\w-]+", packages, re.MULTILINE)
+        for extra, packages in settings["options.extras_require"].items()
+    }
+    pairs = set(asked_for())
+    assert {package for package, _ in pairs} >= {"torch", "matplotlib", "jinja2", "gguf"}
+    for package, extra in pairs:
+        assert package in extras[extra], (package, extra)

@@ -213,6 +213,16 @@ def test_a_weight_in_two_places_is_adapted_once(kind, names):
         assert_equal(each.words.weight.numpy(), words)
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_linear_in_two_places_gets_its_lora_in_both(name):
+    """Also where one of its names was asked for."""
+    model = Shared("linear")
+    linear = model.a
+    (lora,) = nn.LoRA.insert(model, name, rank=2)
+    assert model.a is model.b is lora
+    assert lora.linear is linear
+
+
 def test_a_state_with_two_values_for_one_tensor_is_refused():
     """As of a tied head that was merged: the last name would win without a word."""
     tied, other = Shared("head"), Shared("")
@@ -275,3 +285,87 @@ def test_a_model_with_a_merged_lora_has_no_state() -> None:
             module.state_dict()
     model[0].unmerge()
     assert [*model.state_dict()] == names
+
+
+def test_the_state_of_a_model_has_the_name_of_each_number_of_a_lora():
+    model = nn.Sequential(nn.LoRA(nn.Linear(2, 3), 1), nn.Sequential(nn.Tanh(), nn.Linear(3, 2)))
+    nn.LoRA.insert(model[1], "1", rank=2)
+    names = [name for name, _ in model.named_parameters()]
+    assert [*model.state_dict()] == names
+    assert {"0.A", "0.linear.weight", "1.1.B", "1.1.linear.bias"} <= set(names)
+    other = copy.deepcopy(model)
+    with ta.no_grad():
+        for i, parameter in enumerate(other.parameters()):
+            parameter += i + 1
+    model.load_state_dict(other.state_dict())
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert_equal(ours.numpy(), theirs.numpy())
+
+
+class Named(nn.Module):
+    """Linears whose names begin and end alike."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("W_v", "W", "W_q", "W_q2", "q"):
+            setattr(self, name, nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("names", "right"),
+    [
+        ("W_q", ["W_q"]),
+        ("q", ["q"]),
+        (["W"], ["W"]),
+        (("W_q", "W_v"), ["W_v", "W_q"]),
+        ({"q": 1, "W_q2": 2, "no": 3}, ["W_q2", "q"]),
+    ],
+)
+def test_a_name_is_a_whole_one_and_what_is_inserted_comes_in_the_order_of_the_model(names, right):
+    model = Named()
+    linears = [getattr(model, name) for name in right]
+    inserted = nn.LoRA.insert(model, names, rank=1)
+    found = [name for name, child in model.named_children() if isinstance(child, nn.LoRA)]
+    assert found == right
+    assert [lora.linear for lora in inserted] == linears
+    assert [getattr(model, name) for name in right] == inserted
+
+
+@pytest.mark.parametrize("scale", [0, 0.0, 2, 0.125])
+def test_the_scale_is_that_of_the_correction_and_may_be_0(scale):
+    model = nn.Sequential(nn.Linear(3, 2))
+    (lora,) = nn.LoRA.insert(model, "0", 2, scale)
+    lora.B.data = ta.tensor(signed(rng_of(0), 2, 2).astype(np.float32))
+    x = ta.tensor(signed(rng_of(1), 4, 3).astype(np.float32))
+    correction = x.numpy() @ lora.A.numpy().T @ lora.B.numpy().T
+    assert lora.scale == scale
+    assert_close(lora(x).numpy(), lora.linear(x).numpy() + scale * correction, 1e-6)
+
+
+def test_what_is_no_module_and_what_are_no_names_is_said():
+    model = nn.Sequential(nn.Linear(2, 2))
+    said = 'names are attributes, such as ("W_q", "W_v"), got int 3'
+    for call, right in (
+        (lambda: nn.LoRA.insert(model, 3), said),
+        (lambda: nn.LoRA.insert([model[0]], "0"), "a LoRA is put into a module, got list"),
+        (lambda: nn.LoRA.merge_all([model]), "a LoRA is put into a module, got list"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == right
+    assert type(model[0]) is nn.Linear
+    assert model[0].weight.requires_grad
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_merging_keeps_the_bias_and_goes_back_in_each_mode(training):
+    model = nn.Sequential(nn.Linear(3, 2)).train(training)
+    old = model[0]
+    (lora,) = nn.LoRA.insert(model, "0", rank=1)
+    lora.merge()
+    assert lora.is_merged
+    assert lora.linear.bias is old.bias
+    lora.unmerge()
+    assert not lora.is_merged
+    assert lora.linear is old
+    assert {module.training for module in model.modules()} == {training}

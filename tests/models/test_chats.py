@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import sys
 
 import pytest
 from common import rng_of
@@ -179,6 +180,27 @@ def test_an_answer_that_is_stopped_stays_as_far_as_it_came(pieces, tmp_path):
     assert conversation.messages == [{"role": "user", "content": "Why?"}, *said]
 
 
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("end", ["an id", "a text"])
+def test_an_empty_answer_is_a_message_too(end, tmp_path):
+    """Else the next question would follow a question."""
+    model = model_of(tmp_path)
+    conversation = model.chat(HELLO, max_new_tokens=8)
+    first = "".join(conversation)
+    options = {"stop": [first[:1]]} if end == "a text" else {}
+    if end == "an id":
+        model.config["eos_token_id"] = list(range(model.config["vocab_size"]))
+    conversation = model.chat(HELLO, max_new_tokens=8, **options)
+    said = [*HELLO, {"role": "assistant", "content": ""}]
+    assert list(conversation) == []
+    assert conversation.messages == said
+    conversation.options = {"max_new_tokens": 8, "stop": []}
+    answer = "".join(conversation.ask("Why?"))
+    said += [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": answer}]
+    assert conversation.messages == said
+
+
 def test_messages_are_checked_in_a_list_of_their_own():
     for kind in (list, tuple, iter):
         found = checked_messages(kind(HELLO))
@@ -188,6 +210,91 @@ def test_messages_are_checked_in_a_list_of_their_own():
     for role in ROLES:
         assert checked_messages([{"role": role, "content": ""}])
     assert checked_messages([]) == []
+
+
+@needs_tokenizers
+@needs_jinja
+def test_an_answer_has_256_ids_at_most_if_nothing_is_said(tmp_path):
+    model = model_of(tmp_path)
+    conversation = model.chat(temperature=1.0)
+    assert conversation.options == {"max_new_tokens": 256, "temperature": 1.0}
+    default = inspect.signature(model.generate_text).parameters["max_new_tokens"].default
+    assert conversation.options["max_new_tokens"] == default
+    assert model.chat(max_new_tokens=3).options == {"max_new_tokens": 3}
+
+
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("text", ["", " Why? ", "\nWhy?\n\n", "\t"])
+def test_texts_of_a_chat_keep_the_spaces_around_them(text, tmp_path, monkeypatch):
+    model = model_of(tmp_path, BARE)
+    monkeypatch.setattr(model, "continued", lambda *ids, **options: iter([text, text]))
+    conversation = model.chat(HELLO)
+    assert list(conversation.ask(text)) == [text, text]
+    asked = {"role": "user", "content": text}
+    assert conversation.messages == [*HELLO, asked, {"role": "assistant", "content": text * 2}]
+
+
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_template_is_asked_at_once_if_one_message_is_not_of_the_system(place, tmp_path):
+    model = model_of(tmp_path, "{{ raise_exception('never') }}")
+    rules = {"role": "system", "content": "Be short."}
+    assert model.chat([rules] * 3).messages == [rules] * 3
+    with pytest.raises(ValueError, match=r"the messages: never$"):
+        model.chat([*[rules] * place, *HELLO, *[rules] * (2 - place)])
+    model.chat_template = None
+    for messages in ([], [rules], HELLO):
+        with pytest.raises(ValueError, match="this model has no template of a chat"):
+            model.chat(messages)
+
+
+@needs_tokenizers
+@needs_jinja
+@pytest.mark.parametrize("dropped", [0, 1, 2, 3, 4])
+def test_a_chat_with_fewer_messages_than_were_left_out_begins_anew(dropped, tmp_path):
+    conversation = model_of(tmp_path, BARE).chat(max_new_tokens=4)
+    conversation.dropped = dropped
+    for system in ([], [{"role": "system", "content": "s"}]):
+        found, ids = conversation.newest([*system, *HELLO * 3])
+        assert found == (dropped if dropped < 3 else 0)
+        assert len(ids) == len(system) + 5 * (3 - found)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"role": "me", "content": ""}, {"role": "user"}, {"role": "user", "content": 3}, ["role"]],
+    ids=str,
+)
+def test_each_message_is_looked_at(place, wrong):
+    messages = [*HELLO * place, wrong, *HELLO * (2 - place)]
+    with pytest.raises(ValueError, match=r"^(a role|a message|the content of a message) "):
+        checked_messages(messages)
+
+
+def test_a_long_message_is_not_shown_whole():
+    wrong = {"content": "long " * 100}
+    with pytest.raises(ValueError, match="a message is") as caught:
+        checked_messages([wrong])
+    said = f'a message is {{"role": ..., "content": ...}}, got {str(wrong)[:60]}'
+    assert str(caught.value) == said
+
+
+@needs_tokenizers
+@needs_jinja
+def test_the_ids_of_a_chat_are_those_of_its_text_alone(tmp_path):
+    """The template writes the first token itself, so the tokenizer adds none."""
+    template, settings = "{{ bos_token }}" + BARE, {"tokenizer.ggml.bos_token_id": 1}
+    settings["tokenizer.ggml.add_bos_token"] = True
+    path = write_llama(tmp_path / "m.gguf", template=template, **settings)
+    model = CausalLM.from_gguf(path)
+    assert model.tokenizer.encode("Hello").ids[0] == 1
+    _, ids = model.chat(max_new_tokens=4).newest(HELLO)
+    assert len(ids) == 6
+    assert ids.count(1) == 1
+    assert model.tokenizer.decode(ids, skip_special_tokens=False) == "<|im_start|>Hello"
 
 
 # Templates
@@ -245,6 +352,50 @@ def test_loops_of_templates_may_end_early():
 )
 def test_what_a_template_finds_is_what_transformers_gives(template, right):
     assert chat_prompt(template, HELLO) == right
+
+
+@needs_jinja
+@pytest.mark.parametrize("word", ["", " ", "<s>"])
+def test_a_word_of_a_template_is_there_unless_it_is_none(word):
+    template = "{{ bos_token is defined }}[{{ bos_token }}]{{ eos_token is defined }}"
+    found = chat_prompt(template, HELLO, bos_token=word, eos_token=None)
+    assert found == f"True[{word}]False"
+    assert chat_prompt("", HELLO) == ""
+
+
+FAILING = {
+    "TypeError": "{{ 1 + 'a' }}",
+    "ValueError": "{{ 'a'.index('b') }}",
+    "KeyError": "{{ '{a}'.format() }}",
+    "IndexError": "{{ '{}'.format() }}",
+    "LookupError": "{{ 'a'.encode('none') }}",
+    "AttributeError": "{{ 3 | dictsort }}",
+    "ZeroDivisionError": "{{ 1 // 0 }}",
+    "OverflowError": "{{ 2.0 ** 5000 }}",
+    "RecursionError": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "UndefinedError": "{{ messages[5].content }}",
+    "SecurityError": "{{ messages.append(1) }}",
+    "TemplateSyntaxError": "{% if %}",
+    "TemplateAssertionError": "{{ 1 | none_of_these }}",
+    "TemplateNotFound": "{% include 'other' %}",
+    "raise_exception": "{{ raise_exception('no') }}",
+}
+
+
+@needs_jinja
+@pytest.mark.parametrize("kind", FAILING)
+def test_every_error_of_a_template_is_a_refusal_of_the_messages(kind):
+    with pytest.raises(ValueError, match=r"^the chat template of the model refused .*: .") as error:
+        chat_prompt(FAILING[kind], HELLO)
+    assert type(error.value) is ValueError
+
+
+def test_the_package_of_templates_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError) as caught:
+        chat_prompt("a", HELLO)
+    hint = 'in a clone of tinyattn, pip install -e ".[text]"'
+    assert str(caught.value) == f"a chat needs the package jinja2: {hint}"
 
 
 # What a long chat leaves out

@@ -9,10 +9,10 @@ import struct
 import numpy as np
 import pytest
 from common import assert_equal, rng_of
-from gguf_writer import KINDS, gguf_bytes, string
+from gguf_writer import KINDS, gguf_bytes, string, write_llama
 
 from tinyattn.errors import CheckpointError
-from tinyattn.models import gguf
+from tinyattn.models import CausalLM, gguf
 
 # The types of settings by their numbers, as the description of the format says them.
 SETTINGS = {
@@ -346,3 +346,71 @@ def test_a_name_that_is_there_twice_is_refused(which, tmp_path):
         "places": ([], [string("a") + place + count(32 * i) for i in range(2)]),
     }[which]
     assert said_of(file_of(tmp_path / "m.gguf", *given, bytes(64))) == "a is there twice"
+
+
+@pytest.mark.parametrize("settings", [[], [string("a") + kind(4) + kind(7)]], ids=len)
+def test_a_file_without_tensors_ends_with_its_header(settings, tmp_path):
+    """Nothing is aligned then, so a file of 24 bytes is whole."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, len(settings)) + b"".join(settings))
+    assert settings_of(path) == ({"a": 7} if settings else {})
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("shape", [(0, 32), (3, 0), (2, 0, 32), (0,)])
+def test_tensors_without_numbers_are_read_between_others(name, shape, tmp_path):
+    x = rng_of(0).normal(size=(2, 32))
+    tensors = {"a": (x, "F32"), "none": (np.zeros(shape), name), "b": (x + 1, "F32")}
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes({}, tensors))
+    with gguf.opened(tmp_path / "m.gguf") as file:
+        found = {key: file.array(key) for key in tensors}
+    assert found["none"].shape == shape
+    assert found["none"].dtype == np.float32
+    assert_equal(found["a"], x.astype(np.float32))
+    assert_equal(found["b"], (x + 1).astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 2**63), (2**64 - 1, 0)])
+def test_a_dimension_that_no_array_has_is_damage(shape, tmp_path):
+    """The tensor has no numbers, so it fits in every file."""
+    place = string("x") + kind(2) + count(shape[1]) + count(shape[0]) + kind(0) + count(0)
+    path = file_of(tmp_path / "m.gguf", [], [place])
+    with (
+        pytest.raises(CheckpointError, match=r"m\.gguf is damaged or no GGUF file: "),
+        gguf.opened(path) as file,
+    ):
+        file.array("x")
+
+
+def test_lists_in_lists_without_end_are_damage(tmp_path):
+    content = string("a") + kind(9) + (kind(9) + count(1)) * 3000 + kind(4) + count(0)
+    assert "recursion" in said_of(file_of(tmp_path / "m.gguf", [content]))
+
+
+@pytest.mark.parametrize("ids", [[1], ["a"], [0.5]])
+def test_an_id_of_a_word_is_no_list(ids, tmp_path):
+    path = write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.bos_token_id": ids})
+    with pytest.raises(CheckpointError, match=r"m\.gguf"):
+        CausalLM.from_gguf(path)
+
+
+@pytest.mark.parametrize("cut", [1, 8, 16, 30, 47])
+def test_a_header_that_is_cut_while_it_is_read_is_refused(cut, tmp_path, monkeypatch):
+    """The size of the file was asked for before."""
+    content = gguf_bytes({"a" * 32: 1}, {})
+    assert len(content) == 96
+    (tmp_path / "m.gguf").write_bytes(content)
+    whole = (tmp_path / "m.gguf").stat()
+    (tmp_path / "m.gguf").write_bytes(content[: 24 + cut])
+    monkeypatch.setattr(gguf.os, "fstat", lambda number: whole)
+    said = "it was cut short while it was read"
+    with pytest.raises(CheckpointError, match=f"m.gguf is damaged or no GGUF file: {said}$"):
+        gguf.opened(tmp_path / "m.gguf").__enter__()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_file_begins_with_four_letters(place, tmp_path):
+    content = bytearray(gguf_bytes({}, {}))
+    content[place] ^= 32  # of the other case
+    (tmp_path / "m.gguf").write_bytes(content)
+    assert said_of(tmp_path / "m.gguf") == "it does not begin with GGUF"

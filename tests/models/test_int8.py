@@ -217,18 +217,67 @@ def test_a_model_with_lora_is_refused_before_anything_changes():
         model.quantize()
 
 
-def test_a_linear_in_two_places_stays_one_and_one_of_its_own_kind_is_refused():
-    class Doubled(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
+def test_a_linear_in_two_places_stays_one():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     model[2] = model[0]
     quantize(model)
     assert isinstance(model[0], Int8Linear)
     assert model[2] is model[0]
-    with pytest.raises(TypeError, match="1: Doubled has a forward"):
-        quantize(nn.Sequential(nn.Linear(4, 4), Doubled(4, 4)))
+
+
+class Named(nn.Linear):
+    """A Linear with a name of its own, and the forward of all."""
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_a_kind_of_linear_without_a_forward_of_its_own_is_quantized():
+    model = nn.Sequential(nn.Sequential(Named(4, 3)), nn.Tanh(), Named(3, 2, bias=False))
+    x = ta.tensor(signed(rng_of(0), 5, 4).astype(np.float32))
+    layers = [Int8Linear(linear.weight, linear.bias) for linear in (model[0][0], model[2])]
+    right = layers[1](layers[0](x).tanh())
+    quantize(model)
+    assert [type(layer) for layer in (model[0][0], model[2])] == [Int8Linear, Int8Linear]
+    assert_equal(model(x).numpy(), right.numpy())
+
+
+NOT_FINITE = "a weight with numbers that are not finite has no int8 numbers"
+DTYPE = "int8 takes float32 or float64, got {}: call .float()"
+FORWARD = "Doubled has a forward() of its own, which int8 weights do not know"
+REFUSED = {
+    "nan": (lambda: filled(np.nan), ValueError, NOT_FINITE),
+    "inf": (lambda: filled(-np.inf), ValueError, NOT_FINITE),
+    "float16": (lambda: nn.Linear(4, 3).half(), DtypeError, DTYPE.format("float16")),
+    "forward": (lambda: Doubled(4, 3), TypeError, FORWARD),
+}
+
+
+def filled(number):
+    """A Linear with this number at one place, in the last row."""
+    linear = nn.Linear(4, 3)
+    linear.weight._data[2, 1] = number
+    return linear
+
+
+@pytest.mark.parametrize("place", ["0", "1.0", "1.2", "2"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_linear_that_is_refused_is_named_by_its_place_and_nothing_changes(kind, place):
+    make, error, said = REFUSED[kind]
+    inner = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 4))
+    model = nn.Sequential(nn.Linear(4, 4), inner, nn.Linear(4, 2))
+    parent, name = (inner, place[2:]) if "." in place else (model, place)
+    setattr(parent, name, make())
+    before = list(model.modules())
+    with pytest.raises(error) as caught:
+        quantize(model)
+    assert type(caught.value) is error
+    assert str(caught.value) == f"{place}: {said}"
+    assert all(x is y for x, y in zip(model.modules(), before, strict=True))
+    assert all(x.requires_grad for x in model.parameters())
+    assert all(x.training for x in model.modules())
 
 
 @both_dtypes
@@ -262,3 +311,44 @@ def test_a_lora_of_int8_weights_takes_float16(dtype):
         out.backward(ta.tensor(signed(rng_of(3), 2, 30)).half())
         assert layer.A.grad.dtype == layer.A.dtype
         assert all(p.grad.abs().max() > 0 for p in (layer.A, layer.B))
+
+
+@both_dtypes
+def test_a_weight_and_an_input_of_another_dtype_are_refused(dtype):
+    layer = Int8Linear(ta.ones(3, 4, dtype=dtype))
+    for other in (np.float32, np.float64, np.int64, np.int8, np.bool_):
+        x = ta.ones(1, 4, dtype=other)
+        if other is dtype:
+            assert layer(x).dtype == dtype
+            continue
+        with pytest.raises(DtypeError) as caught:
+            layer(x)
+        assert str(caught.value) == (
+            "a layer with int8 weights computes in float32 or float64, the dtype of its scale, "
+            f"got {np.dtype(other)} and a scale of {np.dtype(dtype)}"
+        )
+    for other in (np.float16, np.int64, np.int8, np.bool_):
+        with pytest.raises(DtypeError) as caught:
+            Int8Linear(ta.ones(3, 4, dtype=other))
+        said = f"int8 takes float32 or float64, got {np.dtype(other)}: call .float()"
+        assert str(caught.value) == said
+    assert repr(layer) == "Int8Linear(4, 3, bias=False)"
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_noticed_in_each_row(row, number):
+    weight = rng_of(0).normal(size=(3, 4))
+    weight[row, 3 - row] = number
+    with pytest.raises(ValueError, match=f"^{NOT_FINITE}$"):
+        Int8Linear(ta.tensor(weight))
+
+
+@pytest.mark.parametrize("after", [np.float16, np.float32, np.float64])
+@both_dtypes
+def test_the_scale_takes_every_dtype_of_the_model_but_float16(dtype, after):
+    linear = nn.Linear(4, 3).to(dtype)
+    model = nn.Sequential(Int8Linear(linear.weight, linear.bias)).to(after)
+    layer, right = model[0], dtype if after is np.float16 else after
+    assert (layer.numbers.dtype, layer.scale.dtype, layer.bias.dtype) == (np.int8, right, after)
+    assert model(ta.ones(2, 4, dtype=after)).dtype == after

@@ -84,7 +84,7 @@ def chat_prompt(template: str | None, messages: Iterable[Message], **words: str 
     given |= {"messages": checked_messages(messages), "add_generation_prompt": True}
     try:
         return environment.from_string(template).render(**given)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+    except Exception as error:  # the template is a program, which may raise any
         raise ValueError(f"the chat template of the model refused the messages: {error}") from None
 
 

@@ -180,7 +180,7 @@ class GGUF:
             if place.offset < end:
                 raise ValueError(f"the place of {name} is that of another tensor")
             end = place.offset + place.nbytes
-        if gap + end > self.left:
+        if self.places and gap + end > self.left:
             raise ValueError("it is cut short: its tensors end after it")
         return self.file.tell() + gap
 
@@ -202,5 +202,5 @@ def opened(path: str | os.PathLike[str]) -> Iterator[GGUF]:
             yield GGUF(file)
     except CheckpointError:
         raise
-    except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or no GGUF file: {error}") from None

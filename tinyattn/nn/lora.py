@@ -144,12 +144,11 @@ class LoRA(Module):
 
 
 def places_of(model: Module, kind: type[Module] | UnionType) -> list[tuple[Module, str, Any]]:
-    """(parent, name, module) of each place of a module of this kind, but not in another LoRA."""
+    """(parent, name, module) of each place of a module of this kind."""
     check_type("a LoRA is put into a module", model, Module)
-    parents = [parent for parent in model.modules() if not isinstance(parent, LoRA)]
     return [
         (parent, name, child)
-        for parent in parents
+        for parent in model.modules()
         for name, child in parent._modules.items()
         if isinstance(child, kind)
     ]
