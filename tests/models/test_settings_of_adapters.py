@@ -124,3 +124,14 @@ def test_each_scale_is_divided_by_the_rank_of_its_own_matrix(is_rs, tmp_path):
         end = name.rpartition(".")[2]
         rank = options[end][0]
         assert lora.scale == pytest.approx(alphas[end] / (rank**0.5 if is_rs else rank), rel=1e-12)
+
+
+@pytest.mark.parametrize("place", ["pooler", "pooler.other", "pooler.dense.more", "pooler.dens"])
+def test_the_matrix_of_a_pooler_alone_is_passed_over(place, tmp_path):
+    learned(random_model("llama"), ("W_q",)).save_adapter(tmp_path)
+    state = ta.load(tmp_path / ADAPTER)
+    more = {f"base_model.model.{place}.lora_{x}.weight": state[FIRST] for x in "AB"}
+    ta.save(state | more, tmp_path / ADAPTER)
+    said = f"{tmp_path / ADAPTER}: {place} is no matrix of this model"
+    with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
+        random_model("llama").load_adapter(tmp_path)
