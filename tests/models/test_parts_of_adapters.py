@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -371,3 +372,26 @@ def test_loading_an_adapter_draws_no_number_and_keeps_the_mode(mode, tmp_path):
     model.train(not mode).set_adapter("a")  # which waited in the other mode
     assert {x.training for x in model.modules()} == {not mode}
     assert {x.dropout.p for x in loras_of(model).values()} == {0.5}
+
+
+# What learned beside the corrections
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+def test_each_parameter_that_may_have_learned_is_named(kind, tmp_path):
+    """Vectors too, and the weights beneath a LoRA: an adapter has no place for them."""
+    plain = random_encoder(kind, MaskedLM) if kind == "bert" else random_model(kind)
+    model = learned(plain, ("W_q", "w_2"))
+    others = {n: x for n, x in model.named_parameters() if not n.endswith((".A", ".B"))}
+    assert not any(x.requires_grad for x in others.values())
+    for name, x in others.items():
+        x.requires_grad_(True)
+        with pytest.raises(ValueError, match=rf"^{re.escape(name)} may have learned too"):
+            model.save_adapter(tmp_path / "new")
+        x.requires_grad_(False)
+    first, *_, last = others
+    for name in (last, first):
+        others[name].requires_grad_(True)
+    with pytest.raises(ValueError, match=rf"^{re.escape(first)} may have learned too"):
+        model.save_adapter(tmp_path / "new")
+    assert not (tmp_path / "new").exists()

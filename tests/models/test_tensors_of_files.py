@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -214,3 +215,133 @@ def test_the_settings_of_a_caller_are_not_those_of_a_sentence_encoder():
         "d ",
     ]
     assert SentenceEncoder(BertEncoder(CONFIG), {}, 16).settings["prompts"] == {}
+
+
+# Dtypes
+
+
+DTYPES = ("float16", "float32", "float64")
+MAKERS = [BertEncoder, MaskedLM, SequenceClassifier, CausalLM]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_saved_config_says_the_dtype_of_its_tensors_whatever_the_first_said(
+    dtype, make, tmp_path
+):
+    """transformers computes in the dtype that is named there."""
+    said = dict(zip(("torch_dtype", "dtype"), [x for x in DTYPES if x != dtype], strict=True))
+    for kind in CONFIGS if make is CausalLM else ENCODERS:
+        path = write(make(config_of(kind, 1, **said)).to(dtype), tmp_path)
+        assert {x.dtype.name for x in ta.load(path).values()} == {dtype}
+        config = json.loads((tmp_path / "config.json").read_text())
+        assert config["torch_dtype"] == dtype
+        assert "dtype" not in config
+
+
+@pytest.mark.parametrize("place", [0, 5, -1])
+@pytest.mark.parametrize("make", [BertEncoder, CausalLM])
+def test_one_tensor_of_float64_makes_all_float64(make, place, tmp_path):
+    path = write(make(config_of("llama" if make is CausalLM else "bert", 1)), tmp_path)
+    state = {key: x.half() for key, x in ta.load(path).items()}
+    ta.save(state, path)
+    assert {x.dtype.name for x in make.from_pretrained(tmp_path).parameters()} == {"float32"}
+    key = [*state][place]
+    number = 1 + 2.0**-40  # which float32 does not have
+    ta.save(state | {key: ta.full(state[key].shape, number, dtype="float64")}, path)
+    parameters = dict(make.from_pretrained(tmp_path).named_parameters())
+    assert {x.dtype.name for x in parameters.values()} == {"float64"}
+    assert sum((x.numpy() == number).all() for x in parameters.values()) == 1
+
+
+# Tables of names
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_matrices_of_gpt2_alone_are_transposed_and_heads_that_turn_have_pairs(kind):
+    """Those of Llama in GGUF files lie as here already."""
+    check = bert.checked_config if kind in ENCODERS else causal_files.checked_config
+    for parts in tables_of(kind, check(config_of(kind))):
+        for name, part in parts().items():
+            is_layer = kind == "gpt2" and name.startswith("h.")
+            assert part.is_transposed == is_layer, name
+            is_here = parts.args[1:] == (GGUF,) and kind == "llama"
+            turns = kind in CONFIGS and not is_here and kind != "gpt2"
+            ends = ("q_proj", "k_proj", "q_norm", "k_norm", "attn_q", "attn_k")
+            turns = turns and name.rpartition(".")[0].endswith((*ends, "attn_q_norm"))
+            assert part.pairs == (config_of(kind).get("head_dim", 4) if turns else 0), name
+
+
+BIASES_OF = {  # by their two settings
+    "llama": ("W_q W_k W_v W_o", "w_1 w_2 w_3"), "mistral": ("", ""),
+    "qwen2": ("", ""), "qwen3": ("W_q W_k W_v W_o", ""),
+    "smollm3": ("W_q W_k W_v W_o", "w_1 w_2 w_3"), "gpt2": ("", ""),
+}  # fmt: skip
+ALWAYS = {"qwen2": "W_q W_k W_v", "gpt2": "W_q W_k W_v W_o w_1 w_2 norm"}
+
+
+@pytest.mark.parametrize("mlp", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_settings_of_biases_count_in_the_families_that_have_them(kind, attention, mlp, tmp_path):
+    model = CausalLM(config_of(kind, 1, attention_bias=attention, mlp_bias=mlp))
+    of_attention, of_mlp = BIASES_OF[kind]
+    right = ALWAYS.get(kind, "") + f" {of_attention * attention} {of_mlp * mlp}"
+    names = [name.split(".") for name, _ in model.named_parameters()]
+    assert {name[-2] for name in names if name[-1] == "bias"} == {*right.split()}
+    write(model, tmp_path)
+    again = CausalLM.from_pretrained(tmp_path)
+    assert dict(again.named_parameters()).keys() == dict(model.named_parameters()).keys()
+
+
+# Which file is read
+
+
+def test_one_file_of_weights_comes_before_an_index_of_several(tmp_path):
+    """As in transformers. An index of an older model may lie beside it."""
+    old, new = (BertEncoder(config_of("bert", 1)).eval() for _ in range(2))
+    ids = np.array([[5, 7, 6]])
+    path = write(old, tmp_path)
+    state = ta.load(path)
+    path.rename(tmp_path / "old.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(state, "old.safetensors")}))
+    assert_same(BertEncoder.from_pretrained(tmp_path)(ids).numpy(), old(ids).numpy())
+    write(new, tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for sha256 in (None, digest):
+        found = BertEncoder.from_pretrained(tmp_path, sha256)(ids).numpy()
+        assert_same(found, new(ids).numpy())
+    path.unlink()
+    path.mkdir()  # a folder is no file
+    assert_same(BertEncoder.from_pretrained(tmp_path)(ids).numpy(), old(ids).numpy())
+    for sha256 in ("", digest):
+        said = f"sha256 is of one file, and {tmp_path} has its weights in several"
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+            BertEncoder.from_pretrained(tmp_path, sha256)
+    index.unlink()
+    said = f"{tmp_path} has no model.safetensors, and no other weights are read, because pytorch_m"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(said)}"):
+        BertEncoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, 9, -1])
+def test_files_of_an_index_lie_beside_it(place, tmp_path):
+    path = write(BertEncoder(config_of("bert", 1)), tmp_path / "model")
+    state, index = ta.load(path), tmp_path / "model" / "model.safetensors.index.json"
+    (tmp_path / "other").mkdir()
+    for name in ("model/m.safetensors", "m.safetensors", "other/m.safetensors"):
+        ta.save(state, tmp_path / name)
+    path.unlink()
+    (index.parent / "other").mkdir()
+    key, places = [*state][place], dict.fromkeys(state, "m.safetensors")
+    index.write_text(json.dumps({"weight_map": places}))
+    BertEncoder.from_pretrained(index.parent)
+    absolute = str(tmp_path / "m.safetensors")
+    for wrong in ("../m.safetensors", absolute, "other/m.safetensors", "./m.safetensors", "", "..",
+                  index.name):  # fmt: skip
+        index.write_text(json.dumps({"weight_map": places | {key: wrong}}))
+        names = sorted(["m.safetensors", wrong])
+        said = f"{index}: the files must lie beside it, got {names}"
+        with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
+            BertEncoder.from_pretrained(index.parent)

@@ -185,7 +185,7 @@ def listed_tensors(path: Path) -> dict[str, Tensor]:
     with settings_of(path, read_json) as index:
         places = check_kind("weight_map", index.get("weight_map"), dict)
         names = {check_kind("a file", name, str) for name in places.values()}
-        if any(Path(name).name != name or name == INDEX for name in names):
+        if any(Path(name).name != name or name in ("", "..", INDEX) for name in names):
             raise ValueError(f"the files must lie beside it, got {sorted(names)}")
     state: dict[str, Tensor] = {}
     for name in sorted(names):
