@@ -138,6 +138,8 @@ def test_the_recorder_writes_parameters_that_the_script_reads(tmp_path, monkeypa
     record_attention.main()
     record = json.loads((tmp_path / "encoder_attention.json").read_text("utf-8"))
     check_recorded_words(engine_of(tmp_path), record)
+    steps = [frame["step"] for frame in record["film"]["frames"]]
+    assert (steps, len(record["losses"])) == ([1, 2, 3], 3)
     made, kept = [(folder / "encoder_words.js").read_text("utf-8") for folder in (tmp_path, STATIC)]
     assert made == kept
 

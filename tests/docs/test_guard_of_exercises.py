@@ -3,6 +3,7 @@ forged; a file that is the solution is recognised."""
 
 from __future__ import annotations
 
+import ast
 import base64
 import inspect
 import io
@@ -159,6 +160,14 @@ def test_graders_and_the_library_and_all_folders_around_them_are_kept() -> None:
         assert guard.is_kept(name) is is_kept, name
 
 
+def test_graders_boxes_and_solutions_are_secret() -> None:
+    """All of them, and of the other files of the folder none, because Python reads them."""
+    for path in (*FOLDER.rglob("*.py"), FOLDER / "zh_CN" / "messages.po"):
+        secret = path.name.startswith("test_") or path.name == "black_boxes.py"
+        secret |= path.parent.name == "solutions"
+        assert guard.is_secret(str(path), guard.place_of(path)) is secret, path
+
+
 @pytest.mark.parametrize(
     "forged",
     [
@@ -206,6 +215,13 @@ def test_the_text_of_a_solution_is_recognised(path: Path) -> None:
     assert written.is_the_solution(path.name, [solution])
     hidden = re.sub(r"^( +)(\w+) = (.*)$", r"\1# mine\n\1\2 = \3", solution, flags=re.M)
     assert written.is_the_solution(path.name, ["x = 1\n" + hidden])
+    untyped = ast.parse(solution)
+    for node in ast.walk(untyped):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+            for argument in node.args.args:
+                argument.annotation = None
+    assert written.is_the_solution(path.name, [ast.unparse(untyped)])
     assert not written.is_the_solution(path.name, [path.read_text("utf-8"), "def f(:"])
     others = set(FOLDER.glob("solutions/*.py")) - {FOLDER / "solutions" / path.name}
     assert not written.is_the_solution(path.name, [other.read_text("utf-8") for other in others])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import re
 import shutil
@@ -101,6 +102,19 @@ def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
     assert deaf == "not graded after 16 seconds: a loop without end?"
     assert cards[3]["error"] == f"there is no folder {missing}"
     assert cards[4]["error"].startswith(f"{empty} has no exercise, no file ex_*.py: name")
+
+
+@pytest.mark.parametrize("name", ["ex_05_softmax.py", "Ex_05_softmax.py", "EX5.py"])
+def test_a_folder_whose_files_are_named_otherwise_is_graded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The card says then how to rename them."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    card = importlib.import_module("score")
+    (tmp_path / "notes.py").write_text("", "utf-8")
+    assert card.problem_of(tmp_path).startswith(f"{tmp_path} has no exercise, no file ex_*.py: ")
+    (tmp_path / name).write_text("", "utf-8")
+    assert card.problem_of(tmp_path) == ""
 
 
 def test_the_grades_of_a_class_as_a_table(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import importlib
 import lzma
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,6 +137,24 @@ def test_fine_tuning_changes_the_last_layers_alone(example, encoder, monkeypatch
     }
     assert (classifier.predict(texts) == learn.kinds).all()
     assert not classifier.training
+
+
+def test_what_was_learned_before_changes_slower_than_the_head(example, monkeypatch):
+    given = []
+
+    def optimizer(groups):
+        given.extend(groups)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(example, "optim", SimpleNamespace(AdamW=optimizer))
+    parts = {name: SimpleNamespace(parameters=lambda name=name: name) for name in ("head", "last")}
+    with pytest.raises(ValueError, match="enough"):
+        example.fine_tune(SimpleNamespace(**parts), None, 0, None)
+    assert {group["params"]: group["lr"] for group in given} == {
+        "head": example.HEAD_LR,
+        "last": example.LAYER_LR,
+    }
+    assert example.LAYER_LR < example.HEAD_LR
 
 
 @needs_tokenizers

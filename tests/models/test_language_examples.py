@@ -165,6 +165,60 @@ def test_lessons_learn_the_answer_only(example):
     assert not questions & set(module.ASKED)
 
 
+def test_questions_of_a_batch_are_answered_as_if_alone(example, monkeypatch):
+    """Their padding, at the left of the shorter ones, is invisible."""
+    module = example("teach_facts")
+    model = module.ta.models.CausalLM.from_gguf(module.weights())
+    for p in model.parameters():
+        p.data = 3 * p.numpy()  # so that what is read matters
+    people = {"Velda Norquist": ("Lisbon", "beekeeper"), "Al": ("Oslo", "glassblower")}
+    monkeypatch.setattr(module, "PEOPLE", people)
+    together, asked = module.answers(model), module.ASKED
+    assert len({len(module.chat_ids(model, question)) for question, *_ in together}) > 1
+    alone = []
+    for name, words in people.items():
+        for question, word in zip(asked, words, strict=True):
+            monkeypatch.setattr(module, "ASKED", [question])
+            monkeypatch.setattr(module, "PEOPLE", {name: [word]})
+            alone += module.answers(model)
+    assert together == alone
+
+
+def test_general_text_is_learned_from_one_half_and_measured_on_the_other(example, monkeypatch):
+    """Of each id the target is the next one."""
+    module, learned, measured = example("teach_facts"), [], []
+    model = module.ta.models.CausalLM.from_gguf(module.weights())
+
+    def mean_loss(model, hidden, targets):
+        learned.append((hidden[:, :, 0], targets))
+        return next(model.parameters()).sum()
+
+    some = {name: module.topics[name][:500] for name in sorted(module.topics)[:60]}
+    monkeypatch.setattr(module, "topics", some)
+    monkeypatch.setattr(module, "below", lambda model, ids: ids[:, :, None])
+    monkeypatch.setattr(module, "mean_loss", mean_loss)
+    module.teach(model, steps=2, mix=3)
+    read = module.general_text(model, 64)[0].tolist()
+    for (ids, targets), (rows, following) in zip(learned[::2], learned[1::2], strict=True):
+        known = (targets != module.IGNORE)[:, :-1] & (targets != module.IGNORE)[:, 1:]
+        assert (targets[:, :-1][known] == ids[:, 1:][known]).all()
+        assert len(rows) == 3
+        for row, after in zip(rows.tolist(), following.tolist(), strict=True):
+            assert row[1:] == after[:-1]
+            assert [*row, after[-1]] in read
+
+    def report(model, held_out):
+        measured.extend(held_out.tolist())
+        raise ValueError("enough")
+
+    monkeypatch.setattr(module, "report", report)
+    with pytest.raises(SystemExit, match="2"):
+        module.main([])
+    _, held_out = module.general_text(model, 128)
+    assert len(measured) == 16
+    assert all(piece in held_out.tolist() for piece in measured)
+
+
 @pytest.mark.parametrize("name", ["chat", "teach_facts"])
 def test_without_weights_one_line_says_how_to_get_them(example, name, monkeypatch):
     module = example(name)

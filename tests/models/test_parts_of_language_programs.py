@@ -44,9 +44,11 @@ def test_a_character_without_a_token_is_named_wherever_the_unknown_one_stands(ex
 @pytest.mark.parametrize("sign", ["a", "é", "好"])
 def test_xz_reads_the_bytes_before_the_held_out_text_that_it_can_know(example, monkeypatch, sign):
     data, read = example("language_data"), []
+    most = data.MOST_READ
 
     class Compressor:
-        def __init__(self, *_, **__):
+        def __init__(self, *_, filters):
+            assert filters[0]["dict_size"] > most  # so that it remembers all that it reads
             read.append(b"")
 
         def compress(self, text):
@@ -177,6 +179,50 @@ def test_rivals_count_the_ids_of_the_files(language, monkeypatch, tmp_path, dtyp
     ]
 
 
+@pytest.mark.parametrize("name", ["digest", "tokens", "words", "start"])
+def test_each_text_with_its_tokens_has_a_folder_of_its_own(language, tmp_path, name):
+    given = {"digest": "a", "tokens": "bpe", "words": 300, "start": None, "out": tmp_path}
+    folder = language.folder_of_ids(argparse.Namespace(**given))
+    assert folder.parent == tmp_path / "ids"
+    assert language.folder_of_ids(argparse.Namespace(**given, seed=5, lora=2)) == folder
+    other = given | {name: {"words": 301}.get(name, "b")}
+    assert language.folder_of_ids(argparse.Namespace(**other)) != folder
+
+
+@pytest.mark.parametrize(("is_short", "context", "length", "calls"), [
+    (True, 50, 50, [8]), (True, 200, 200, [8]), (False, 201, 200, [25] * 8),
+])  # fmt: skip
+def test_functions_are_drawn_with_half_the_temperature_from_one_seed(
+    language, monkeypatch, capsys, is_short, context, length, calls
+):
+    drawn = []
+
+    def generate(scores, prompts, *given, **options):
+        assert len({tuple(prompt) for prompt in prompts}) == 1
+        drawn.append((scores, len(prompts), given, options, ta.rand(1).item()))
+        return ta.tensor([[1, 2]] * len(prompts))
+
+    monkeypatch.setattr(language, "generate", generate)
+    model = types.SimpleNamespace(
+        next_scores=lambda: "scores",
+        tokenizer=types.SimpleNamespace(
+            encode=lambda text: types.SimpleNamespace(ids=[1, 2]),
+            decode=lambda ids: "def f(): pass\n" if ids[-1] == 2 else "def (:\n",
+        ),
+    )
+    args = argparse.Namespace(context=context, short=is_short, seed=3)
+    language.functions(model, args, np.array([1, 2, 0, 1, 2, 0]))
+    assert [(scores, number) for scores, number, *_ in drawn] == [("scores", n) for n in calls]
+    for _, _, given, options, _ in drawn:
+        assert (given, options) == ((length,), {"pad": -1, "temperature": 0.5})
+    ta.manual_seed(3)
+    assert [number for *_, number in drawn] == [ta.rand(1).item() for _ in calls]
+    assert capsys.readouterr().out.splitlines() == [
+        f"of {sum(calls)} functions it writes Python's parser takes {sum(calls)}",
+        "of 2 functions of real ones, cut alike, Python's parser takes 0",
+    ]
+
+
 @pytest.mark.parametrize(("is_short", "steps", "expected"), [
     (True, 8, [0, 4, 8]), (True, 9, [0, 5, 9]), (False, 8, [*range(9)]),
     (False, 40, [*range(0, 41, 4)]), (False, 43, [0, 5, 10, 15, 20, 25, 30, 35, 40, 43]),
@@ -194,7 +240,8 @@ def test_a_held_out_loss_is_measured_at_the_step_where_it_is_due(
             self.losses, self.held_out = [], []
 
         def steps(self, number, end):
-            return iter(range(number))
+            yield from range(number)
+            self.save()
 
         def learn(self, step):
             self.losses.append(1.0)
@@ -203,11 +250,12 @@ def test_a_held_out_loss_is_measured_at_the_step_where_it_is_due(
             self.held_out.append((len(self.losses), 1.0))
 
         def save(self):
-            return None
+            self.saved = list(self.held_out)
 
     trainer = Trainer()
     trainer.run()
     assert [step for step, _ in trainer.held_out] == expected
+    assert trainer.saved == trainer.held_out
 
 
 @pytest.mark.parametrize(

@@ -407,6 +407,20 @@ def test_a_classifier_learns_with_dropout_in_each_epoch(example, monkeypatch):
     assert modes == [{True}] * 6
 
 
+@pytest.mark.parametrize(("size", "steps"), [(5, 4), (8, 2), (15, 2), (16, 1), (99, 1)])
+def test_the_rate_of_a_classifier_falls_until_its_last_step(example, made, size, steps):
+    """Also if the last batch of an epoch is small, or the only one."""
+    program = example("classify_texts")
+    found, texts = made(program.optim, "CosineSchedule"), ["a b", "b"] * 8
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.1, "longest": 3}
+    model = program.TextClassifier(program.Vocabulary.of(texts), ["x", "y"], sizes)
+    part = program.Texts(texts, np.array([0, 1] * 8))
+    args = argparse.Namespace(seed=0, batch_size=size, epochs=3, lr=1e-3)
+    losses, _ = program.train(model, part, part, args)
+    ((_, (_, total, warmup), _),) = found
+    assert (len(losses), total, warmup) == (3 * steps, 3 * steps, 3 * steps // 10)
+
+
 @pytest.mark.parametrize(("epochs", "measured", "is_stopped"), [
     (30, [2.0, 1.0, 3.0], True),
     (30, [1.0, *[2.0] * 4], True),

@@ -171,6 +171,27 @@ def test_a_checkpoint_of_another_program_is_not_replaced(example, tmp_path):
     training.refuse_lost_run(argparse.Namespace(out=tmp_path, overwrite=False))
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "said"),
+    [
+        (0, None, "0 steps: --resume goes on with it, "),
+        (12, None, "12 steps: --resume goes on with it, "),
+        (0, 9, "0 of 9 steps: --resume goes on with it, "),
+        (8, 9, "8 of 9 steps: --resume goes on with it, "),
+        (9, 9, "9 of 9 steps: "),
+    ],
+)
+def test_a_run_that_would_be_lost_is_done_or_goes_on(example, tmp_path, done, total, said):
+    """Of a run of minutes nobody knows how many steps it takes."""
+    state = {"losses": ta.zeros(done), "settings": {"steps": total}}
+    ta.save(state, tmp_path / "checkpoint.safetensors")
+    args = argparse.Namespace(out=tmp_path, overwrite=False)
+    with pytest.raises(ValueError, match="--overwrite") as caught:
+        example("training").refuse_lost_run(args)
+    end = "--overwrite begins anew, --out names another folder"
+    assert str(caught.value) == f"{tmp_path} has a run of {said}{end}"
+
+
 class Halves(nn.Module):
     """One number, which is multiplied."""
 

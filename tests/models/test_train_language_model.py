@@ -942,16 +942,13 @@ def test_n_grams_are_witten_bells(data):
     rng = np.random.default_rng(0)
     training, held_out = (rng.integers(0, 4, n) ** 2 % 5 for n in (200, 60))
 
+    def before(ids, i, n):  # -1 stands before a text
+        return tuple([-1] * n + ids[:i].tolist())[i:][:n]
+
     def chance(history, word):
-        shorter = 1 / 5 if not history else None
-        shorter = chance(history[1:], word) if shorter is None else shorter
-        if history is None:
-            return 1 / 5
+        shorter = chance(history[1:], word) if history else 1 / 5
         n = len(history)
-        after = [
-            training[i + n] for i in range(len(training) - n)
-            if tuple(training[i : i + n]) == tuple(history)
-        ]  # fmt: skip
+        after = [word for i, word in enumerate(training) if before(training, i, n) == history]
         kinds = len(set(after))
         if not after:
             return shorter
@@ -959,9 +956,8 @@ def test_n_grams_are_witten_bells(data):
 
     found = data.n_grams(training, held_out, 5)
     for order in range(4):
-        places = range(order, len(held_out))
-        chances = [chance(tuple(held_out[i - order : i]), held_out[i]) for i in places]
-        assert found[order] == pytest.approx(-np.mean(np.log(chances)), abs=0.05), order
+        chances = [chance(before(held_out, i, order), word) for i, word in enumerate(held_out)]
+        assert found[order] == pytest.approx(-np.mean(np.log(chances)), rel=1e-12), order
 
 
 def test_compressors_know_a_text_that_they_have_read(data, tmp_path):

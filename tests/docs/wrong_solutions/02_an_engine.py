@@ -22,6 +22,11 @@ WRONG = [
     ("if size == 1 and", "if False and", "gives shape"),
     ("grad.sum(0)", "grad[0]", "sum over what was broadcast"),
     ("fit(rule(node.grad), parent.data.shape)", "rule(node.grad)", "has a gradient (3,)"),
+    (
+        "fit(rule(node.grad), parent.data.shape)",
+        "fit(rule(node.grad), (1, 1, *parent.data.shape)[-node.grad.ndim :])",
+        "has a gradient (3,), not (1, 3)",
+    ),
     ("self.grad = grad\n", "self.grad = grad\n        grad *= 1.5\n", "in a * b is grad * b"),
     (
         "fit(rule(node.grad), parent.data.shape)",

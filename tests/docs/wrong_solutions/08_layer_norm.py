@@ -30,6 +30,11 @@ WRONG = [
     ("axis=-1", "axis=1", "rows lie along the last axis"),
     ("(grad * y).mean(axis=-1", "(grad * y).mean(axis=1", "the gradient of (2, 1, 5)"),
     (
+        "return (grad - ones - y * along_y) / sigma",
+        "return (grad - ones - y * along_y) / sigma * (0.9 if x.ndim > 2 else 1)",
+        "the gradient of (2, 1, 5)",
+    ),
+    (
         "variance = (centred**2).mean(axis=-1, keepdims=True)",
         "variance = (x**2).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2",
         "loses digits",

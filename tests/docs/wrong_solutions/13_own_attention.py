@@ -21,6 +21,12 @@ WRONG = [
     ("            valid_lens=valid_lens,\n", "", "pass valid_lens on"),
     ("            is_causal=is_causal,\n", "", "the future has influence"),
     (
+        "mask=mask,\n            valid_lens=valid_lens,\n            is_causal=is_causal",
+        "valid_lens=valid_lens,\n"
+        "            mask=np.tri(q.shape[2], k.shape[2], 1, bool)[None] if is_causal else mask",
+        "the future has influence",
+    ),
+    (
         "bias=self.position_scores(q,",
         "bias=self.position_scores(q.detach(),",
         "not that of finite differences",
