@@ -90,36 +90,27 @@ def test_null_is_nothing_or_refused(file, folder):
         files, length = sentence_files.read_tokenizer(folder, CONFIG, 16)
         return json.loads(files["tokenizer.json"]), length
 
+    usual = made(content)
     for name in names:
         said = content | {name: None}
         if name in refused:
             with pytest.raises(CheckpointError, match=f"{name} must be "):
                 made(said)
         else:
-            words, length = made({key: x for key, x in content.items() if key != name})
+            rest = {key: x for key, x in content.items() if key != name}
+            words, length = usual if rest == content else made(rest)
             same, as_long = made(said)
             if file == "tokenizer.json":
                 words, same = ({name: None} | x for x in (words, same))
             assert (same, as_long) == (words, length), name
 
 
-@pytest.mark.parametrize("name", ["prompts", "default_prompt_name", "similarity_fn_name",
-                                  "truncate_dim"])  # fmt: skip
-def test_null_in_the_settings_of_a_model_is_nothing(name):
-    assert sentence_files.checked_settings({name: None}) == sentence_files.checked_settings({})
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"default_prompt_name": ""}, r"^default_prompt_name must be one of \[\], got ''"),
-        ({"similarity_fn_name": ""}, "^similarity_fn_name must be \"cosine\", .*got ''"),
-    ],
-    ids=["prompt", "similarity"],
-)
-def test_an_empty_name_is_not_nothing(settings, said):
-    with pytest.raises(ValueError, match=said):
-        sentence_files.checked_settings(settings)
+def test_null_in_the_settings_of_a_model_is_nothing_and_an_empty_name_is_not():
+    for name in ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"):
+        assert sentence_files.checked_settings({name: None}) == sentence_files.checked_settings({})
+    for name in ("default_prompt_name", "similarity_fn_name"):
+        with pytest.raises(ValueError, match=f"^{name} must be .*, got ''$"):
+            sentence_files.checked_settings({name: ""})
     named = {"prompts": {"": "x "}, "default_prompt_name": ""}
     assert sentence_files.checked_settings(named).items() >= named.items()
 
@@ -144,14 +135,9 @@ def test_a_class_counts_in_this_order(own, beside, family, folder):
 @needs_tokenizers
 def test_a_length_counts_in_this_order(folder):
     edit(folder / "tokenizer_config.json", model_max_length=6, max_len=5)
-    for said, length in (
-        ({"max_seq_length": 9}, 9),
-        ({"max_seq_length": 4}, 4),
-        ({"max_seq_length": None}, 6),
-        ({}, 6),
-    ):
-        (folder / "sentence_bert_config.json").write_text(json.dumps(said))
-        assert sentence_files.read_tokenizer(folder, CONFIG, 16)[1] == length
+    for length in (9, 4, None):
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+        assert sentence_files.read_tokenizer(folder, CONFIG, 16)[1] == (length or 6)
 
 
 @needs_tokenizers
@@ -308,8 +294,8 @@ def test_a_new_tokenizer_config_names_the_padding_of_the_encoder(pad, tmp_path):
     family = "bert" if pad is None else "roberta"
     model = SentenceEncoder(encoder(model_type=family, pad_token_id=pad), files, 4)
     sentence_files.write_modules(tmp_path, model)
-    expected = {"tokenizer_class": AS_IT_STANDS, "pad_token": words.get(pad)}
-    assert read(tmp_path / "tokenizer_config.json") == expected
+    said = {"tokenizer_class": AS_IT_STANDS, "pad_token": words.get(pad)}
+    assert read(tmp_path / "tokenizer_config.json") == said
 
 
 STEPS = {
@@ -325,27 +311,26 @@ STEPS = {
 def test_lowercase_before_anything_else_is_said_in_the_settings_too(name, tmp_path):
     steps, is_lower = STEPS[name]
     files = {"tokenizer.json": json.dumps({"normalizer": steps}).encode()}
-    SentenceEncoder(encoder(), files, 4).save_pretrained(tmp_path)
+    sentence_files.write_modules(tmp_path, SentenceEncoder(encoder(), files, 4))
     said = {"max_seq_length": 4} | ({"do_lower_case": True} if is_lower else {})
     assert read(tmp_path / "sentence_bert_config.json") == said
 
 
 def test_a_head_that_no_folder_can_have_is_refused_before_anything_is_written(tmp_path):
-    dense, normalize = sentence_files.Dense(8, 8), sentence_files.Normalize()
+    model, dense, normalize = encoder(), sentence_files.Dense(8, 8), sentence_files.Normalize()
     for other in (nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.5), nn.Identity()):
         for head in ([other], [dense, other], [dense, normalize, other, normalize]):
-            model = SentenceEncoder(encoder(), {}, 4, head=head)
-            said = f"has Dense and Normalize after the pooling, got {type(other).__name__}"
-            with pytest.raises(TypeError, match=said):
-                model.save_pretrained(tmp_path / "new")
+            with pytest.raises(TypeError, match=f"after the pooling, got {type(other).__name__}"):
+                SentenceEncoder(model, {}, 4, head=head).save_pretrained(tmp_path / "new")
             assert not (tmp_path / "new").exists()
 
 
 def test_a_model_without_a_tokenizer_leaves_that_of_its_folder(tmp_path):
-    for name in tokenizer_files.TOKENIZER:
-        (tmp_path / name).write_text("{}")
+    paths = [tmp_path / name for name in tokenizer_files.TOKENIZER]
+    for path in paths:
+        path.write_text("{}")
     SentenceEncoder(encoder(), {}, 4).save_pretrained(tmp_path)
-    assert {(tmp_path / name).read_text() for name in tokenizer_files.TOKENIZER} == {"{}"}
+    assert [path.read_text() for path in paths] == 4 * ["{}"]
 
 
 # The words of a tokenizer
@@ -411,7 +396,7 @@ def test_what_gives_no_texts_in_their_order_is_refused():
     for texts in (bytearray(b"a"), frozenset("a"), {"a": 1}.keys(), MappingProxyType({"a": 1}),
                   ChainMap({"a": 1})):  # fmt: skip
         for call in (model.encode, model.tokenize):
-            with pytest.raises(TypeError, match=f"^texts are .*, got a {type(texts).__name__}$"):
+            with pytest.raises(TypeError, match=f"^texts are .*, got a .*{type(texts).__name__}$"):
                 call(texts)
 
 
