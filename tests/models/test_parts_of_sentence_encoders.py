@@ -7,6 +7,7 @@ import json
 from collections import ChainMap
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,8 +83,7 @@ def test_null_is_nothing_or_refused(file, folder):
     names, refused = NULLS[file]
     assert set(names) >= refused
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    path = folder / file
-    content = read(path)
+    path, content = folder / file, read(folder / file)
 
     def made(settings):
         path.write_text(json.dumps(settings))
@@ -174,8 +174,7 @@ def test_every_module_may_have_a_folder_of_its_own(tmp_path):
     kinds = {"Transformer": "in", "Pooling": "p", "Dense": "deep/d", "Normalize": "n"}
     parts = [{"type": OLD + kind, "path": path} for kind, path in kinds.items()]
     (tmp_path / "modules.json").write_text(json.dumps(parts))
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "config.json").write_text('{"pooling_mode": ["max", "cls"]}')
+    sentence_files.write_json(tmp_path / "p" / "config.json", {"pooling_mode": ["max", "cls"]})
     dense = sentence_files.Dense(16, 3, True, "SiLU")
     (tmp_path / "deep" / "d").mkdir(parents=True)
     ta.save(dense.state_dict(), tmp_path / "deep" / "d" / "model.safetensors")
@@ -199,8 +198,7 @@ def test_every_module_may_have_a_folder_of_its_own(tmp_path):
 
 @needs_tokenizers
 def test_without_a_list_of_modules_the_pooling_says_its_mode(folder):
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
+    sentence_files.write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "max"})
     model = SentenceEncoder.from_pretrained(folder)
     assert model.pooling == ("max",)
     assert [type(part).__name__ for part in model.head] == ["Normalize"]
@@ -364,8 +362,8 @@ def test_every_option_of_a_word_is_that_of_both_files(option):
         tokenizer_files.check_added(words, {"4": token | {"special": False}})
         with pytest.raises(ValueError, match=r"^added_tokens_decoder has .* for id 4, and"):
             tokenizer_files.check_added(words, {"1": added(1, "x"), "4": {option: not value}})
-    for value in (False, None):
-        tokenizer_files.checked_config({"cls_token": {"content": "[CLS]", option: value}}, None)
+    for off in (False, None):
+        tokenizer_files.checked_config({"cls_token": {"content": "[CLS]", option: off}}, None)
     with pytest.raises(ValueError, match=r"^cls_token must be '\[CLS\]' here"):
         tokenizer_files.checked_config({"cls_token": {"content": "[CLS]", option: True}}, None)
 
@@ -386,11 +384,12 @@ def test_words_of_ones_own_are_for_a_tokenizer_that_is_taken_as_it_stands(name, 
 
 @needs_tokenizers
 def test_what_gives_no_texts_in_their_order_is_refused():
-    words = {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a"}}
-    words["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-    model = SentenceEncoder(encoder(), {"tokenizer.json": json.dumps(words).encode()}, 4)
-    for texts in (bytearray(b"a"), frozenset("a"), {"a": 1}.keys(), MappingProxyType({"a": 1}),
-                  ChainMap({"a": 1})):  # fmt: skip
+    words: dict[str, Any] = {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a"}
+    words |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    content = json.dumps({"model": words}).encode()
+    model = SentenceEncoder(encoder(), {"tokenizer.json": content}, 4)
+    wrong: list[Any] = [bytearray(b"a"), frozenset("a"), {"a": 1}.keys(), ChainMap({"a": 1})]
+    for texts in [*wrong, MappingProxyType({"a": 1})]:
         for call in (model.encode, model.tokenize):
             with pytest.raises(TypeError, match=f"^texts are .*, got a .*{type(texts).__name__}$"):
                 call(texts)
@@ -399,20 +398,21 @@ def test_what_gives_no_texts_in_their_order_is_refused():
 def test_a_prompt_stands_before_each_text_as_it_is(monkeypatch):
     prompts = {"query": "cat ", "none": "", "": "dog "}
     settings = {"prompts": prompts, "default_prompt_name": "query"}
-    model, seen = SentenceEncoder(encoder(), {}, 4, settings=settings), []
-    monkeypatch.setattr(model, "tokenize", lambda texts: [seen.append(t) or [2, 3] for t in texts])
+    model = SentenceEncoder(encoder(), {}, 4, settings=settings)
+    seen: list[str] = []
+    monkeypatch.setattr(model, "tokenize", lambda x: [[2, 3]] * len(seen.__iadd__(x)))
     texts = [" a", "b\n", ""]
-    for options, prompt in (
-        ({}, "cat "),
-        ({"prompt_name": "query"}, "cat "),
-        ({"prompt_name": "none"}, ""),
-        ({"prompt_name": ""}, "dog "),
-        ({"prompt": ""}, ""),
-        ({"prompt": " x"}, " x"),
+    for named, given, expected in (
+        (None, None, "cat "),
+        ("query", None, "cat "),
+        ("none", None, ""),
+        ("", None, "dog "),
+        (None, "", ""),
+        (None, " x", " x"),
     ):
         seen.clear()
-        model.encode(texts, **options)
-        assert seen == [prompt + text for text in texts], options
+        model.encode(texts, prompt_name=named, prompt=given)
+        assert seen == [expected + text for text in texts], (named, given)
     for prompt in ("", "x"):
         for name in ("", "query"):
             with pytest.raises(ValueError, match="give prompt or prompt_name, not both"):
