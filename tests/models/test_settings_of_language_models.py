@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -116,6 +118,37 @@ def test_a_plain_rotation_has_no_numbers_of_a_scaling(name, plain):
         said = f"^partial_rotary_factor must be 1 here, got {wrong}"
         with pytest.raises(ValueError, match=said):
             causal_files.checked_config(LLAMA | {name: plain | {"partial_rotary_factor": wrong}})
+
+
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+ROTATIONS = [
+    None,
+    {},
+    {"rope_theta": 7.0},
+    {"rope_type": "default"},
+    {"rope_type": "default", "rope_theta": 8.0},
+    LINEAR,
+    LINEAR | {"rope_theta": 9.0},
+    {"type": "linear", "factor": 4.0},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_rotations_rope_scaling_counts_alone_and_says_what_it_leaves_out(kind):
+    """It is empty, and then the other counts. What it does not say is not taken from the other."""
+    base = {name: x for name, x in CONFIGS[kind].items() if not name.startswith("rope_")}
+    for first, second in itertools.product(ROTATIONS, repeat=2):
+        both = {"rope_scaling": first, "rope_parameters": second}
+        for theta in ({}, {"rope_theta": 50.0}):
+            said = copy.deepcopy(both)
+            found = causal_files.checked_config(base | theta | said)
+            winner = {**(first or second or {})}
+            usual = theta.get("rope_theta", 2e6 if kind == "smollm3" else 1e4)
+            assert found["rope_theta"] == winner.pop("rope_theta", usual)
+            scaling = winner if "linear" in winner.values() else None
+            assert found.get("rope_scaling") == scaling
+            assert "rope_parameters" not in found
+            assert said == both  # what the caller gave
 
 
 # Ends
@@ -294,6 +327,57 @@ SCALINGS = [
 def test_the_scaling_of_a_gguf_file_has_the_names_of_configs(kind, given, right):
     settings = header(kind, **{f"{kind}.rope.scaling.{name}": x for name, x in given.items()})
     assert causal_files.gguf_config(settings, True).get("rope_scaling") == right
+
+
+RATES = 5e5 ** (-np.arange(0, 16, 2) / 16)
+PART = np.clip((8192 * RATES / (2 * np.pi) - 1) / (4 - 1), 0, 1)
+DIVISORS = 1 / (PART + (1 - PART) / 32)  # of Llama 3.1, for heads of a width of 16
+LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}  # fmt: skip
+
+
+def with_divisors(divisors, **scaling):
+    """The scaling in the config of a GGUF file with such divisors."""
+    sizes = {"rope.dimension_count": 16, "rope.freq_base": 5e5}
+    sizes |= {f"rope.scaling.{name}": x for name, x in scaling.items()}
+    settings = header(**{f"llama.{name}": x for name, x in sizes.items()})
+    return causal_files.gguf_config(settings, True, np.float32(divisors))["rope_scaling"]
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_each_divisor_of_a_rotation_is_that_of_llama_3(at):
+    """Fast rotations and slow ones alike, within what float32 rounds."""
+    for factor, is_right in ((1.0, True), (1 + 1e-6, True), (1.001, False), (0.999, False)):
+        divisors = DIVISORS.copy()
+        divisors[at] *= factor
+        if is_right:
+            found = with_divisors(divisors)
+            assert found.pop("factor") == pytest.approx(32, rel=1e-5)
+            assert found | {"factor": 32.0} == LLAMA3
+            continue
+        with pytest.raises(ValueError, match=r"^rope_freqs\.weight is another scaling than ") as e:
+            with_divisors(divisors)
+        said = LLAMA3 | {"factor": float(np.float32(divisors).max())}
+        order = ("rope_type", "low_freq_factor", "high_freq_factor")
+        order += ("original_max_position_embeddings", "factor")
+        assert str(e.value).endswith(f" than { {name: said[name] for name in order} }")
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 9, 16])
+def test_there_is_a_divisor_for_each_rotation(count):
+    for divisors in (np.resize(DIVISORS, count), np.resize(DIVISORS, (2, 8)), np.ones(count)):
+        with pytest.raises(ValueError, match=r"^rope_freqs\.weight is another scaling than "):
+            with_divisors(divisors)
+
+
+def test_divisors_beside_a_scaling_that_a_gguf_file_says_are_those_of_that_scaling():
+    linear = {"rope_type": "linear", "factor": 2.0}
+    assert with_divisors(np.full(8, 2.0), type="linear", factor=2.0) == linear
+    for divisors in (DIVISORS, np.full(8, 4.0), np.ones(8)):
+        said = rf"^rope_freqs\.weight is another scaling than {re.escape(str(linear))}$"
+        with pytest.raises(ValueError, match=said):
+            with_divisors(divisors, type="linear", factor=2.0)
+    assert with_divisors(DIVISORS, type="none") == LLAMA3
 
 
 @pytest.mark.parametrize("ids", [None, 0, 1, 2, 259, 260, -1])
