@@ -1,4 +1,4 @@
-"""Settings of language models: each that says 0 or nothing, widths of heads, ends, names in folders."""
+"""Settings of language models: each that says 0 or nothing, widths of heads, rotations, ends."""
 
 from __future__ import annotations
 
