@@ -15,6 +15,7 @@ from test_causal import CONFIGS, LLAMA, ids_of, needs_tokenizers, random_model
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
 from tinyattn.models import CausalLM, causal_files
+from tinyattn.models.bert import ACTIVATIONS
 
 KINDS = [kind for kind in CONFIGS if kind != "gpt2"]
 
@@ -71,6 +72,17 @@ def test_a_window_has_one_key_at_least_also_where_no_layer_has_it(kind, more):
             causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": wrong})
     config = causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": 1})
     assert config["sliding_window"] == 1
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "silu", "swish"])
+def test_an_activation_is_known_to_the_families_that_compute_it(name):
+    for kind, config in CONFIGS.items():
+        given = config | {IN_GPT2["hidden_act"] if kind == "gpt2" else "hidden_act": name}
+        if (kind == "gpt2") == (name in ACTIVATIONS):
+            assert causal_files.checked_config(given)["hidden_act"] == name
+        else:
+            with pytest.raises(ValueError, match=f"^hidden_act must be .* here, got '{name}'$"):
+                causal_files.checked_config(given)
 
 
 # Heads
