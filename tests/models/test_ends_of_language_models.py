@@ -16,8 +16,9 @@ import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import DtypeError, MaskError, ShapeError
 from tinyattn.generation import generate
-from tinyattn.models import CausalLM
+from tinyattn.models import CausalLM, causal_files
 from tinyattn.models.chat import chat_prompt
+from tinyattn.models.tokenizer_files import OPTIONS
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -88,6 +89,25 @@ def test_tokens_are_added_in_the_order_of_their_ids(tmp_path):
     found = tokenizer.get_added_tokens_decoder()
     assert [found[i].special for i in range(260, 265)] == [False, True, False, True, True]
     assert [found[i].lstrip for i in range(260, 265)] == [True, False, False, False, False]
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("option", [*OPTIONS, "special"])
+@pytest.mark.parametrize("said", [True, False, None, ...])
+def test_each_option_of_an_added_token_is_as_it_is_said_and_else_off(option, said, tmp_path):
+    """But a special word is special whatever is said of it."""
+    from tokenizers import Tokenizer, models
+
+    data = Tokenizer(models.BPE({"a": 0}, [])).to_str().encode()
+    more = {} if said is ... else {option: said}
+    token = {"content": "<x>"} | more
+    for settings in ({"added_tokens_decoder": {"1": token}}, {"eos_token": token}):
+        tokenizer = causal_files.folder_tokenizer(tmp_path, data, settings)
+        (found,) = tokenizer.get_added_tokens_decoder().values()
+        right = dict.fromkeys((*OPTIONS, "special"), False) | {option: bool(more.get(option))}
+        right["special"] |= "eos_token" in settings
+        assert {name: getattr(found, name) for name in right} == right
+        assert found.content == "<x>"
 
 
 @needs_tokenizers

@@ -237,6 +237,19 @@ def test_words_end_where_the_kind_of_a_tokenizer_says(cut):
 
 
 @needs_tokenizers
+@pytest.mark.parametrize("cut", list(causal_files.CUTS))
+def test_a_word_to_which_no_pairs_lead_is_found_whole_by_llama_3_alone(cut):
+    """All find the pairs in the order of the merges, where no word is the whole."""
+    words = [*byte_words(), "bc", "ab", "abc", "abcd"]
+    settings = {"tokens": words, "token_type": [USUAL] * len(words), "merges": ["b c", "a b"]}
+    settings |= {"model": "gpt2", "pre": cut, "add_bos_token": False}
+    tokenizer = causal_files.gguf_tokenizer({f"tokenizer.ggml.{n}": x for n, x in settings.items()})
+    for text, pieces in (("abc", "a bc"), ("abcd", "a bc d"), ("abd", "ab d"), ("abcc", "a bc c")):
+        is_whole = cut == "llama-bpe" and text in words
+        assert tokenizer.encode(text).tokens == ([text] if is_whole else pieces.split())
+
+
+@needs_tokenizers
 def test_a_kind_of_tokenizer_that_is_unknown_is_refused():
     known = "['smollm', 'qwen2', 'deepseek-r1-qwen', 'llama-bpe']"
     for kind, cut in (("bert", "qwen2"), ("gpt2", None), ("gpt2", "gpt-2"), (None, None)):
@@ -252,10 +265,12 @@ def test_a_kind_of_tokenizer_that_is_unknown_is_refused():
 @needs_tokenizers
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 @pytest.mark.parametrize("name", ["tokens", "token_type", "scores", "merges"])
-@pytest.mark.parametrize("wrong", [None, "a", 3])
-def test_a_list_of_a_tokenizer_that_is_none_is_named(kind, name, wrong):
+@pytest.mark.parametrize("wrong", [..., None, "a", 3])
+def test_a_list_of_a_tokenizer_that_is_none_or_not_there_is_named(kind, name, wrong):
     settings = settings_of(FIRST) if kind == "llama" else llama_settings()
     settings = settings | {f"tokenizer.ggml.{name}": wrong}
+    if wrong is ...:
+        del settings[f"tokenizer.ggml.{name}"]
     if name == {"llama": "merges", "gpt2": "scores"}[kind]:  # it has none
         assert causal_files.gguf_tokenizer(settings).get_vocab_size() in (259, 260)
         return

@@ -74,6 +74,11 @@ def test_layers_of_other_families_turn_whatever_the_config_says_of_smollm3(kind)
         ("mistral", {"sliding_window": None}, [None] * 5),
         ("mistral", {"sliding_window": 4}, [4] * 5),
         ("mistral", {"sliding_window": 1}, [1] * 5),
+        (
+            "mistral",
+            {"layer_types": [*["full_attention"] * 3, "sliding_attention", "full_attention"]},
+            [None, None, None, 3, None],
+        ),
         ("llama", {"sliding_window": 4, "use_sliding_window": True}, [None] * 5),
         ("qwen2", {"sliding_window": 4}, [None] * 5),
         ("qwen2", {"sliding_window": 4, "use_sliding_window": True}, [None] * 5),

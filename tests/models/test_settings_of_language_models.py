@@ -1,20 +1,34 @@
-"""Settings of language models: each that says 0 or nothing, widths of heads, ends, GGUF's names."""
+"""Settings of language models: each that says 0 or nothing, widths of heads, rotations, ends."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 
 import numpy as np
 import pytest
-from gguf_writer import llama_settings, write_llama
+from common import assert_same
+from gguf_writer import write_llama
 from test_causal import CONFIGS, LLAMA, ids_of, needs_tokenizers, random_model
 
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
 from tinyattn.models import CausalLM, causal_files
+from tinyattn.models.bert import ACTIVATIONS
 
 KINDS = [kind for kind in CONFIGS if kind != "gpt2"]
+
+IN_GPT2 = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
+    "max_position_embeddings": "n_positions",
+    "rms_norm_eps": "layer_norm_epsilon",
+    "hidden_act": "activation_function",
+    "attention_dropout": "attn_pdrop",
+}
 
 # Zero and nothing
 
@@ -58,6 +72,17 @@ def test_a_window_has_one_key_at_least_also_where_no_layer_has_it(kind, more):
             causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": wrong})
     config = causal_files.checked_config(CONFIGS[kind] | more | {"sliding_window": 1})
     assert config["sliding_window"] == 1
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "silu", "swish"])
+def test_an_activation_is_known_to_the_families_that_compute_it(name):
+    for kind, config in CONFIGS.items():
+        given = config | {IN_GPT2["hidden_act"] if kind == "gpt2" else "hidden_act": name}
+        if (kind == "gpt2") == (name in ACTIVATIONS):
+            assert causal_files.checked_config(given)["hidden_act"] == name
+        else:
+            with pytest.raises(ValueError, match=f"^hidden_act must be .* here, got '{name}'$"):
+                causal_files.checked_config(given)
 
 
 # Heads
@@ -116,6 +141,126 @@ def test_a_plain_rotation_has_no_numbers_of_a_scaling(name, plain):
         said = f"^partial_rotary_factor must be 1 here, got {wrong}"
         with pytest.raises(ValueError, match=said):
             causal_files.checked_config(LLAMA | {name: plain | {"partial_rotary_factor": wrong}})
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}  # fmt: skip
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+ROTATIONS = [
+    None,
+    {},
+    {"rope_theta": 7.0},
+    {"rope_type": "default"},
+    {"rope_type": "default", "rope_theta": 8.0},
+    LINEAR,
+    LINEAR | {"rope_theta": 9.0},
+    {"type": "linear", "factor": 4.0},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_rotations_rope_scaling_counts_alone_and_says_what_it_leaves_out(kind):
+    """It is empty, and then the other counts. What it does not say is not taken from the other."""
+    base = {name: x for name, x in CONFIGS[kind].items() if not name.startswith("rope_")}
+    for first, second in itertools.product(ROTATIONS, repeat=2):
+        both = {"rope_scaling": first, "rope_parameters": second}
+        for theta in ({}, {"rope_theta": 50.0}):
+            said = copy.deepcopy(both)
+            found = causal_files.checked_config(base | theta | said)
+            winner = {**(first or second or {})}
+            usual = theta.get("rope_theta", 2e6 if kind == "smollm3" else 1e4)
+            assert found["rope_theta"] == winner.pop("rope_theta", usual)
+            scaling = winner if "linear" in winner.values() else None
+            assert found.get("rope_scaling") == scaling
+            assert "rope_parameters" not in found
+            assert said == both  # what the caller gave
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+def test_the_base_within_a_rotation_counts_and_is_checked(name):
+    for scaling in ({}, {"rope_type": "default"}, LINEAR):
+        for wrong in (0, 0.5, False, True, -1.0, "7", [], {}, ""):
+            with pytest.raises(ValueError, match=r"^rope_theta must be a number >= 1, got "):
+                causal_files.checked_config(LLAMA | {name: scaling | {"rope_theta": wrong}})
+        found = causal_files.checked_config(LLAMA | {name: scaling | {"rope_theta": 1}})
+        assert found["rope_theta"] == 1
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+def test_of_two_names_of_the_kind_of_a_rotation_rope_type_counts(name):
+    """type is its older name, and counts alone too. Where one of them is plain, so is the other."""
+    for both in (LINEAR | {"type": "yarn"}, LINEAR | {"type": "default"}, LINEAR):
+        assert causal_files.checked_config(LLAMA | {name: both})["rope_scaling"] == both
+    old = {"type": "linear", "factor": 2.0}
+    config = causal_files.checked_config(LLAMA | {name: old})
+    assert config["rope_scaling"] == old
+    assert_same(
+        causal_files.rotary_of(config).rates,
+        causal_files.rotary_of(causal_files.checked_config(LLAMA | {name: LINEAR})).rates,
+    )
+    with pytest.raises(ValueError, match=r"^type must be 'default' here, got 'linear'$"):
+        causal_files.checked_config(LLAMA | {name: {"rope_type": "default", "type": "linear"}})
+
+
+@pytest.mark.parametrize("key", ["rope_type", "type"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_yarn_begins_at_the_positions_of_the_model_where_it_does_not_say_others(kind, key):
+    config, yarn = CONFIGS[kind] | {"max_position_embeddings": 64}, {key: "yarn", "factor": 4.0}
+    rates = {}
+    for said in (None, 8, 16, 64, 1024):
+        own = {} if said is None else {"original_max_position_embeddings": said}
+        checked = causal_files.checked_config(config | {"rope_scaling": yarn | own})
+        assert checked["rope_scaling"] == yarn | own
+        rotary = causal_files.rotary_of(checked)
+        full = yarn | {"original_max_position_embeddings": said or 64}
+        right = ta.nn.RotaryEmbedding(checked["head_dim"], checked["rope_theta"], full)
+        assert_same(rotary.rates, right.rates)
+        assert rotary.length == right.length
+        rates[said] = rotary.rates.tobytes()
+    assert rates[None] == rates[64]
+    assert rates[64] != rates[1024]
+    llama3 = {name: x for name, x in LLAMA3.items() if not name.startswith("original")}
+    said = "original_max_position_embeddings of the rope scaling llama3 must be a number"
+    with pytest.raises(ValueError, match=f"^{said}"):
+        causal_files.checked_config(config | {"rope_scaling": llama3})
+
+
+# Null
+
+OF_NULL = {
+    ("mistral", "sliding_window"): None,
+    ("qwen3", "head_dim"): 4,
+    ("smollm3", "rope_theta"): 1e4,
+    ("smollm3", "tie_word_embeddings"): False,
+    ("gpt2", "tie_word_embeddings"): False,
+    ("gpt2", "rms_norm_eps"): 1e-6,
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_null_is_what_is_not_said_but_for_what_a_family_has_of_its_own(kind):
+    """It has then what the others have."""
+    names = {theirs: ours for ours, theirs in IN_GPT2.items()} if kind == "gpt2" else {}
+    needed = "vocab_size hidden_size num_hidden_layers num_attention_heads max_position_embeddings"
+    needed = {*needed.split(), "model_type"}
+    config = CONFIGS[kind] | {"no_rope_layers": [], "hidden_size" if not names else "n_embd": 16}
+    for name in sorted({names.get(x, x) for x in config} | {*READ} - {*names.values()}):
+        theirs = IN_GPT2.get(name, name) if names else name
+        less = {key: x for key, x in config.items() if key != theirs}
+        if name in needed:
+            with pytest.raises(ValueError, match=f"^{name} must be .*got None$"):
+                causal_files.checked_config(less | {theirs: None})
+        else:
+            right = causal_files.checked_config(less)
+            found = causal_files.checked_config(less | {theirs: None})
+            if (kind, name) in OF_NULL:
+                assert found.get(name) == OF_NULL[kind, name]
+                right.pop(name), found.pop(name, None)
+            elif (kind, name) == ("smollm3", "no_rope_layer_interval"):
+                assert name not in found
+                assert all(causal_files.turns_in(found, i) for i in range(2))
+                right.pop(name)
+            assert found == right, name
 
 
 # Ends
@@ -177,147 +322,7 @@ def test_each_of_the_ends_ends_a_text(ends, tmp_path, monkeypatch):
         assert "".join(model.generate_text("a")) == "xyz"
 
 
-# Names in GGUF files
-
-OF_LLAMA = {
-    "embedding_length": ("hidden_size", 24),
-    "block_count": ("num_hidden_layers", 3),
-    "attention.head_count": ("num_attention_heads", 6),
-    "attention.head_count_kv": ("num_key_value_heads", 2),
-    "feed_forward_length": ("intermediate_size", 40),
-    "context_length": ("max_position_embeddings", 50),
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", 0.125),
-    "rope.freq_base": ("rope_theta", 7.0),
-    "vocab_size": ("vocab_size", 33),
-}
-WIDTHS = ("rope.dimension_count", "attention.key_length", "attention.value_length")
-
-
-def header(kind="llama", **more):
-    settings = {f"{kind}.{name}": value for name, (_, value) in OF_LLAMA.items()}
-    return {"general.architecture": kind} | settings | more
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_every_setting_of_a_gguf_file_has_its_place_in_the_config(kind, is_tied):
-    notes = {"general.name": "a", "general.file_type": 3, "other.block_count": 9}
-    notes |= {"tokenizer.ggml.tokens": ["a"] * 5, "quantize.imatrix.file": "b"}
-    config = causal_files.gguf_config(header(kind) | notes, is_tied)
-    right = dict(OF_LLAMA.values())
-    right |= {"model_type": kind, "tie_word_embeddings": is_tied, "eos_token_id": []}
-    right |= {"head_dim": 128 if kind == "qwen3" else 4, "hidden_act": "silu"}
-    assert right.items() <= config.items()
-    assert "rope_scaling" not in config
-    assert "bos_token_id" not in config
-    del notes["tokenizer.ggml.tokens"]
-    for name in OF_LLAMA:
-        less = {key: x for key, x in (header(kind) | notes).items() if key != f"{kind}.{name}"}
-        theirs = {"feed_forward_length": 96, "attention.head_count_kv": 6, "rope.freq_base": 1e4,
-                  "attention.layer_norm_rms_epsilon": 1e-6}  # fmt: skip
-        if name in theirs:
-            assert causal_files.gguf_config(less, is_tied)[OF_LLAMA[name][0]] == theirs[name]
-        else:
-            with pytest.raises(ValueError, match=f"^{OF_LLAMA[name][0]} must be an integer >= 1"):
-                causal_files.gguf_config(less, is_tied)
-
-
-def test_a_gguf_file_that_does_not_say_how_many_words_it_has_is_counted():
-    settings = header(**{"tokenizer.ggml.tokens": ["a"] * 21})
-    assert causal_files.gguf_config(settings, True)["vocab_size"] == 33
-    del settings["llama.vocab_size"]
-    assert causal_files.gguf_config(settings, True)["vocab_size"] == 21
-
-
-@pytest.mark.parametrize("names", [x for n in (1, 2, 3) for x in itertools.combinations(WIDTHS, n)])
-def test_each_name_of_the_width_of_heads_counts_and_all_say_the_same(names):
-    given = {f"llama.{name}": 8 for name in names}
-    assert causal_files.gguf_config(header(**given), True)["head_dim"] == 8
-    for name in names[1:]:
-        with pytest.raises(ValueError, match="another setting says") as caught:
-            causal_files.gguf_config(header(**given | {f"llama.{name}": 6}), True)
-        key, value, other = f"llama.{name}", 6, 8
-        if name == names[1] and len(names) == 3:
-            assert str(caught.value) == f"{key} is {value}, and another setting says {other}"
-
-
-def test_a_setting_of_a_gguf_file_that_is_unknown_is_refused():
-    for name in ("expert_count", "rope.scaling.strange", "attention.sliding_window", ""):
-        for value in (0, 2.0, "a"):
-            with pytest.raises(ValueError, match="is unknown here") as caught:
-                causal_files.gguf_config(header(**{f"llama.{name}": value}), True)
-            said = f"the setting llama.{name} is unknown here, with the value {value!r}"
-            assert str(caught.value) == said
-
-
-@pytest.mark.parametrize("kind", [None, "gpt2", "mistral", "smollm3", "LLAMA", 3])
-def test_other_architectures_of_gguf_files_are_named(kind):
-    said = r'^general\.architecture must be "llama", "qwen2" or "qwen3", got '
-    with pytest.raises(ValueError, match=said) as caught:
-        causal_files.gguf_config(header() | {"general.architecture": kind}, True)
-    assert str(caught.value).endswith(f"got {kind!r}")
-
-
-NAMES = ("eos", "eot", "eom")
-
-
-@pytest.mark.parametrize("said", [x for n in range(4) for x in itertools.combinations(NAMES, n)])
-def test_every_end_that_a_gguf_file_names_ends_a_text(said):
-    """Ids begin with 0, whichever of them it is."""
-    for ids in itertools.permutations((0, 5, 7), len(said)):
-        given = dict(zip(said, ids, strict=True)) | {"bos": 0, "padding": 9, "unknown": 8}
-        settings = header(**{f"tokenizer.ggml.{name}_token_id": i for name, i in given.items()})
-        config = causal_files.gguf_config(settings, True)
-        assert config["eos_token_id"] == list(ids)
-        assert config["bos_token_id"] == 0
-
-
-SCALINGS = [
-    ({"type": "none"}, None),
-    ({"factor": 2.0}, None),
-    ({"type": "none", "factor": 2.0}, None),
-    ({"type": "linear", "factor": 2.0}, {"rope_type": "linear", "factor": 2.0}),
-    (
-        {"type": "yarn", "factor": 4.0, "original_context_length": 16, "attn_factor": 0.5},
-        {
-            "rope_type": "yarn",
-            "factor": 4.0,
-            "original_max_position_embeddings": 16,
-            "attention_factor": 0.5,
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("given", "right"), SCALINGS)
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_the_scaling_of_a_gguf_file_has_the_names_of_configs(kind, given, right):
-    settings = header(kind, **{f"{kind}.rope.scaling.{name}": x for name, x in given.items()})
-    assert causal_files.gguf_config(settings, True).get("rope_scaling") == right
-
-
-@pytest.mark.parametrize("ids", [None, 0, 1, 2, 259, 260, -1])
-def test_words_of_special_ids_are_found_by_their_ids(ids):
-    for name, other in (("bos_token", "eos_token"), ("eos_token", "bos_token")):
-        settings = llama_settings(**{"tokenizer.ggml.eos_token_id": None})
-        words = dict(enumerate(settings["tokenizer.ggml.tokens"]))
-        settings |= {} if ids is None else {f"tokenizer.ggml.{name}_id": ids}
-        found = causal_files.gguf_words(settings)
-        assert found == {name: words.get(ids), other: None}
-
-
 # Names in folders
-
-IN_GPT2 = {
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "rms_norm_eps": "layer_norm_epsilon",
-    "hidden_act": "activation_function",
-    "attention_dropout": "attn_pdrop",
-}
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -331,6 +336,9 @@ def test_a_config_is_written_under_the_names_of_its_family(kind, tmp_path):
     assert set(names).isdisjoint(saved)
     if kind != "gpt2":
         assert set(IN_GPT2.values()).isdisjoint(saved)
+    for name in ("dtype", "torch_dtype"):  # which is that of the tensors
+        model.config[name] = "bfloat16"
+        assert name not in causal_files.published_config(model.config)
 
 
 @pytest.mark.parametrize(

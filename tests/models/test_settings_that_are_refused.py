@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -13,7 +14,14 @@ from test_models import CONFIG, write_folder
 
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
-from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier, sentence_files
+from tinyattn.models import (
+    BertEncoder,
+    CausalLM,
+    MaskedLM,
+    SequenceClassifier,
+    causal_files,
+    sentence_files,
+)
 from tinyattn.models.bert import ACTIVATIONS, DISTILBERT_NAMES
 from tinyattn.models.published import ENCODERS
 from tinyattn.models.tokenizer_files import checked_config as checked_tokenizer
@@ -99,6 +107,35 @@ def test_a_wrong_setting_of_a_language_model_is_named(kind, name, wrong, said):
     start = f"^the setting '{name}' is unknown here" if said is None else f"^{name} {said}"
     with pytest.raises(ValueError, match=start):
         CausalLM(CONFIGS[kind] | {name: wrong})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "gpt2"])
+@pytest.mark.parametrize(
+    ("name", "values", "wrong"),
+    [
+        (
+            "layer_types",
+            ("full_attention", "sliding_attention"),
+            ("chunked_attention", "full", "", None, 0, True, []),
+        ),
+        ("no_rope_layers", (0, 1), (-1, 2, 0.5, "1", None, [])),
+    ],
+    ids=["layer_types", "no_rope_layers"],
+)
+def test_a_list_for_layers_has_one_known_entry_for_each_of_them(name, values, wrong, kind):
+    """Neither fewer nor more; the wrong one may be the first, one in the middle or the last."""
+    sizes = {"num_hidden_layers": 3, "no_rope_layers": []}
+    for right in itertools.product(values, repeat=3):
+        config = CONFIGS[kind] | sizes | {name: [*right]}
+        assert causal_files.checked_config(config)[name] == [*right]
+    lists = [[value] * count for value in values for count in (1, 2, 4, 6)]
+    for one, at in itertools.product(wrong, range(3)):
+        lists.append([values[1]] * 3)
+        lists[-1][at] = one
+    for given in lists:
+        said = f"{name} are one of {values} for 3 layers, got {given!r:.60}"
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+            causal_files.checked_config(CONFIGS[kind] | sizes | {name: given})
 
 
 def test_a_config_that_names_no_family_is_refused():

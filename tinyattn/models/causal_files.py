@@ -25,7 +25,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 128},
     "smollm3": {"rope_theta": 2e6, "no_rope_layer_interval": 4, "tie_word_embeddings": True},
-    "gpt2": {"hidden_act": "gelu_new", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+    "gpt2": {"rms_norm_eps": 1e-5, "tie_word_embeddings": True},
 }
 # Those whose attention may see a window of keys; the windows of Mistral need no switch.
 WINDOWED = ("mistral", "qwen2", "qwen3", "smollm3")
@@ -73,8 +73,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under Llama's names, with every entry that is needed."""
     model_type = check_kind("a config", config, dict).get("model_type")
     check_choice("model_type", model_type, *FAMILIES)
-    defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
-    defaults |= {"initializer_range": 0.02, **dict.fromkeys(DROPOUTS, 0.0)}
+    defaults: dict[str, Any] = {"initializer_range": 0.02, **dict.fromkeys(DROPOUTS, 0.0)}
+    defaults |= {"hidden_act": "gelu_new", "rms_norm_eps": 1e-6, "tie_word_embeddings": False}
     if model_type == "gpt2":
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
     else:
@@ -317,7 +317,7 @@ def gguf_config(
     config = checked_config(config)
     plain = nn.RotaryEmbedding(config["head_dim"], config["rope_theta"]).rates
     rates = rotary_of(config).rates
-    if divisors.shape != rates.shape or not np.allclose(rates * divisors, plain, 1e-4):
+    if divisors.shape != rates.shape or not np.allclose(rates * divisors, plain, 1e-4, 0):
         raise ValueError(f"rope_freqs.weight is another scaling than {config['rope_scaling']}")
     return config
 
