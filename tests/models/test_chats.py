@@ -14,6 +14,7 @@ from test_causal import needs_jinja, needs_tokenizers
 from tinyattn.errors import ShapeError
 from tinyattn.models import CausalLM
 from tinyattn.models.chat import ROLES, chat_prompt, check_options, checked_messages
+from tinyattn.models.tokenizer_files import SPECIAL
 
 HELLO = [{"role": "user", "content": "Hello"}]
 # One id for each letter of a content, and none for what is around it.
@@ -23,6 +24,18 @@ BARE = "{{ messages | map(attribute='content') | join }}"
 def model_of(tmp_path, template=CHAT_TEMPLATE, positions=200):
     sizes = {"llama.context_length": positions}
     return CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=template, **sizes))
+
+
+@needs_jinja
+def test_a_template_may_write_every_special_word(tmp_path):
+    names = ("bos_token", "eos_token", *SPECIAL)
+    words = {name: f"<{name}>" for name in names}
+    model = model_of(tmp_path, "".join(f"{{{{ {name} }}}}" for name in names))
+    model.special_words = words
+    assert model.chat_prompt(HELLO) == "".join(words.values())
+    for name in names:  # a word that a model does not have is written as nothing
+        model.special_words = words | {name: None}
+        assert model.chat_prompt(HELLO) == "".join(x for n, x in words.items() if n != name)
 
 
 # Options
