@@ -67,7 +67,7 @@ def test_errors_of_a_call_with_a_cache_count_what_was_read_before(kind):
     model = random_model(kind)
     cache = model.new_cache()
     model(ids_of(2, 5), cache=cache)
-    with pytest.raises(ShapeError, match="^this model has 32 positions, and the ids have 33$"):
+    with pytest.raises(ShapeError, match=r"^this model has 32 positions, and the ids have 33$"):
         model(ids_of(2, 28), cache=cache)
     for shape in ((2, 3), (2, 7), (2, 9), (1, 8), (3, 8)):
         said = f"the mask is (2, 8) here, got shape {shape}"
