@@ -262,3 +262,25 @@ def test_a_lora_of_int8_weights_takes_float16(dtype):
         out.backward(ta.tensor(signed(rng_of(3), 2, 30)).half())
         assert layer.A.grad.dtype == layer.A.dtype
         assert all(p.grad.abs().max() > 0 for p in (layer.A, layer.B))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@kinds
+def test_a_model_with_one_matrix_of_whole_numbers_is_quantized_and_not_saved(
+    kind, is_tied, tmp_path
+):
+    """A file of floating numbers has no place for it, whichever it is."""
+    whole = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied})
+    names = [name for name, part in whole.named_modules() if isinstance(part, nn.Linear)]
+    assert ("head" in names) != is_tied
+    for name in names[:: len(names) - 1] + names[1:-1:3]:  # the first, the last and some
+        model = copy.deepcopy(whole)
+        place, _, own = name.rpartition(".")
+        parts = dict(model.named_modules())
+        linear = parts[name]
+        setattr(parts.get(place, model), own, Int8Linear(linear.weight, linear.bias))
+        assert model.is_quantized
+        with pytest.raises(RuntimeError, match=r"^int8 weights have no place in this format"):
+            model.save_pretrained(tmp_path)
+    assert not whole.is_quantized
+    assert [*tmp_path.iterdir()] == []
