@@ -83,7 +83,8 @@ def test_errors_of_a_call_with_a_cache_count_what_was_read_before(kind):
 @pytest.mark.parametrize("steps", [(8,), (1, 7), (3, 1, 4), (6, 2), (1,) * 8])
 def test_padding_at_both_ends_is_nothing_for_a_text_that_is_read_in_parts(steps, kind):
     """Each text begins and ends elsewhere, one is whole, and one has a single id."""
-    model, ids, spans = random_model(kind), ids_of(4, 8), [(0, 8), (3, 7), (5, 8), (4, 5)]
+    model, ids = random_model(kind), ids_of(8, 8)  # a mask as wide as high is of padding too
+    spans = [(0, 8), (3, 7), (5, 8), (4, 5), (1, 8), (0, 2), (7, 8), (2, 6)]
     mask = np.array([[start <= i < end for i in range(8)] for start, end in spans])
     cache, found, past = model.new_cache(), [], 0
     for n in steps:

@@ -411,6 +411,21 @@ def test_the_settings_of_generation_stay_where_they_say_the_same_ends(theirs, ow
     assert {*CausalLM.from_pretrained(tmp_path).end_ids} == {*own}
 
 
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("theirs", "stays"), [([1, 3], True), ([1], True), (1, True), ([3], False), ([1, 5], False)]
+)
+def test_the_word_of_a_tokenizer_is_one_of_the_ends_that_they_say(theirs, stays, tmp_path):
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": theirs}))
+    model = tokenized_model()
+    model.config["eos_token_id"], model.special_words = 3, {"eos_token": "Ġa"}
+    assert model.end_ids == [3, 1]
+    model.save_pretrained(tmp_path)
+    assert path.exists() == stays
+    assert {*CausalLM.from_pretrained(tmp_path).end_ids} == {1, 3}
+
+
 @pytest.mark.parametrize("wrong", ['{"eos_token_id": "x"}', "{", "[]"])
 def test_nothing_is_written_beside_settings_of_generation_that_are_damaged(wrong, tmp_path):
     (tmp_path / "generation_config.json").write_text(wrong)

@@ -180,7 +180,8 @@ def test_what_has_no_influence_is_left_out_with_and_without_a_prefix(
 
 
 HEADS = ("cls.predictions.bias", "lm_head.bias", "classifier.weight", "pre_classifier.bias",
-         "vocab_transform.weight", "vocab_projector.bias", "qa_outputs.weight")  # fmt: skip
+         "vocab_transform.weight", "vocab_projector.bias", "qa_outputs.weight",
+         "cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.beta")  # fmt: skip
 
 
 @pytest.mark.parametrize("head", HEADS)
