@@ -76,6 +76,8 @@ def test_rates_of_a_config_are_those_of_the_layers():
         ({"classifier_dropout": None}, 0.25),
         ({"classifier_dropout": 0.0}, 0.0),
         ({"seq_classif_dropout": 0.125}, 0.125),
+        ({"seq_classif_dropout": 0.125, "classifier_dropout": 0.75}, 0.125),
+        ({"seq_classif_dropout": None, "classifier_dropout": 0.75}, 0.75),
     ):
         model = SequenceClassifier(CONFIG | rates | more)
         assert model.dropout.p == of_head

@@ -181,7 +181,7 @@ def test_what_has_no_influence_is_left_out_with_and_without_a_prefix(
 
 HEADS = ("cls.predictions.bias", "lm_head.bias", "classifier.weight", "pre_classifier.bias",
          "vocab_transform.weight", "vocab_projector.bias", "qa_outputs.weight",
-         "cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.beta")  # fmt: skip
+         *(f"cls.predictions.transform.LayerNorm.{end}" for end in ("gamma", "beta")))  # fmt: skip
 
 
 @pytest.mark.parametrize("head", HEADS)
