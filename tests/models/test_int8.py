@@ -53,12 +53,17 @@ def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
     assert layer.numbers._data.flags.c_contiguous
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize("before", [True, False])
-def test_what_changes_a_whole_model_leaves_it_in_its_mode_or_in_evaluation(before, tmp_path):
+def test_what_changes_a_whole_model_leaves_it_in_its_mode_or_in_evaluation(
+    before, is_tied, tmp_path
+):
     """One with int8 weights does not learn; one with a LoRA does, and drops what it dropped."""
 
+    config = CONFIGS["llama"] | {"attention_dropout": 0.5, "tie_word_embeddings": is_tied}
+
     def fresh():
-        model = CausalLM(CONFIGS["llama"] | {"attention_dropout": 0.5}).train(before)
+        model = CausalLM(config).train(before)
         return model, lambda: {module.training for module in model.modules()}
 
     for change in (lambda model: model.quantize(), quantize):
