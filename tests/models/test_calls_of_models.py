@@ -97,6 +97,15 @@ def test_padding_at_both_ends_is_nothing_for_a_text_that_is_read_in_parts(steps,
 
 
 @kinds
+def test_texts_of_1_to_5_ids_have_a_mask_that_is_no_causal_one(kind):
+    """It is the same triangle, which a layer alone refuses."""
+    model, ids = random_model(kind), ids_of(5, 5)
+    for mask in (np.tri(5, dtype=bool), np.tri(5, dtype=bool)[:, ::-1], np.tri(5, dtype=bool).T):
+        for row, text, is_real in zip(model(ids, mask).numpy(), ids, mask, strict=True):
+            assert_close(row[is_real], model(text[None, is_real]).numpy()[0], 1e-10)
+
+
+@kinds
 def test_prompts_that_are_chosen_keep_their_own_masks(kind):
     model, ids, mask = random_model(kind), ids_of(3, 5), np.ones((3, 5), bool)
     mask[0, :2] = mask[2, :3] = False
