@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import re
 import sys
 
 import pytest
@@ -13,9 +12,8 @@ from common import rng_of
 from gguf_writer import CHAT_TEMPLATE, write_llama
 from test_causal import needs_jinja, needs_tokenizers
 
-from tinyattn.errors import CheckpointError, ShapeError
+from tinyattn.errors import ShapeError
 from tinyattn.models import CausalLM
-from tinyattn.models.causal_files import chat_settings
 from tinyattn.models.chat import ROLES, chat_prompt, check_options, checked_messages
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -26,60 +24,6 @@ BARE = "{{ messages | map(attribute='content') | join }}"
 def model_of(tmp_path, template=CHAT_TEMPLATE, positions=200):
     sizes = {"llama.context_length": positions}
     return CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=template, **sizes))
-
-
-# Templates and words of a folder
-
-WORDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-ONE, TWO = ({"name": name, "template": f"of {name}"} for name in ("default", "tool"))
-TEMPLATES = [
-    (None, None),
-    ("", ""),
-    ("a", "a"),
-    ([], None),
-    ([ONE], "of default"),
-    ([TWO], None),
-    ([ONE, TWO], "of default"),
-    ([TWO, ONE], "of default"),
-    ([{"template": "a"}], None),
-    ([{"name": "default"}], None),
-]
-
-
-@pytest.mark.parametrize(("said", "right"), TEMPLATES)
-def test_the_template_of_a_folder_is_that_of_its_file_and_then_the_default(said, right, tmp_path):
-    settings = {"chat_template": said, "bos_token": "b", "strange": 3}
-    assert chat_settings(tmp_path, settings) == (right, {"bos_token": "b"})
-    for text in ("of a file", ""):
-        (tmp_path / "chat_template.jinja").write_text(text)
-        assert chat_settings(tmp_path, settings) == (text, {"bos_token": "b"})
-    assert settings == {"chat_template": said, "bos_token": "b", "strange": 3}
-
-
-@pytest.mark.parametrize("name", WORDS)
-def test_a_special_word_is_a_text_or_a_token_with_one(name, tmp_path):
-    for said, right in (("a", "a"), ("", ""), ({"content": "a", "lstrip": True}, "a")):
-        assert chat_settings(tmp_path, {name: said}) == (None, {name: right})
-        others = {other: f"<{other}>" for other in WORDS if other != name}
-        assert chat_settings(tmp_path, {name: said} | others) == (None, {name: right} | others)
-    for said in (None, {}, {"content": None}):
-        assert chat_settings(tmp_path, {name: said}) == (None, {})
-
-
-@pytest.mark.parametrize("name", [*WORDS, "chat_template"])
-@pytest.mark.parametrize("wrong", [0, 3, False, True, 0.5])
-def test_a_special_word_or_a_template_that_is_no_text_is_named_with_its_file(name, wrong, tmp_path):
-    said = f"{tmp_path / 'tokenizer_config.json'}: {name} must be a string, got {wrong}"
-    with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
-        chat_settings(tmp_path, {name: wrong})
-
-
-@pytest.mark.parametrize("wrong", [3, "a", None, ["default"]], ids=str)
-def test_one_of_several_templates_that_is_no_object_is_refused(wrong, tmp_path):
-    for templates in ([wrong], [ONE, wrong], [wrong, ONE, TWO]):
-        said = f"{tmp_path / 'tokenizer_config.json'}: a template must be an object, got {wrong!r}"
-        with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
-            chat_settings(tmp_path, {"chat_template": templates})
 
 
 # Options

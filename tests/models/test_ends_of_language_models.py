@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -14,7 +15,7 @@ from test_causal import CONFIGS, LLAMA, ids_of, kinds, needs_jinja, needs_tokeni
 
 import tinyattn as ta
 from tinyattn import nn
-from tinyattn.errors import DtypeError, MaskError, ShapeError
+from tinyattn.errors import CheckpointError, DtypeError, MaskError, ShapeError
 from tinyattn.generation import generate
 from tinyattn.models import CausalLM, causal_files
 from tinyattn.models.chat import chat_prompt
@@ -373,3 +374,114 @@ def test_tokens_that_are_added_to_a_tokenizer_need_ids_of_the_model_too():
             small.tokenizer = tokenizer
         with pytest.raises(ValueError, match="this model has no tokenizer"):
             _ = small.tokenizer
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("template", [None, "", "{{ bos_token }}é"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        {"model_max_length": None, "padding_side": "left"},
+        {"model_max_length": 0, "padding_side": "", "truncation_side": None},
+    ],
+    ids=len,
+)
+@pytest.mark.parametrize(
+    "words", [{}, {"bos_token": None, "eos_token": "Ġa"}, {"pad_token": "é"}], ids=len
+)
+def test_the_settings_of_a_tokenizer_are_written_as_they_are(words, kept, template, tmp_path):
+    """Nothing, zero and empty texts too: they are what was said, and not what was left out."""
+    model = tokenized_model()
+    model.special_words, model.kept_settings, model.chat_template = words, kept, template
+    model.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "tokenizer_config.json").read_text("utf-8"))
+    own = {} if template is None else {"chat_template": template}
+    assert written == {"tokenizer_class": "PreTrainedTokenizerFast"} | words | kept | own
+    again = CausalLM.from_pretrained(tmp_path)
+    assert (again.chat_template, again.kept_settings) == (template, kept)
+    assert again.special_words == {name: x for name, x in words.items() if x is not None}
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("template", [None, "", "new"])
+@pytest.mark.parametrize("old", ["chat_template.jinja", "special_tokens_map.json", "both", "none"])
+def test_settings_of_another_model_leave_its_folder(old, template, tmp_path):
+    """A file that comes before the settings that are written."""
+    names = ("chat_template.jinja", "special_tokens_map.json")
+    for name in names if old == "both" else (old,):
+        (tmp_path / name).write_text('{"eos_token": "b"}')
+    model = tokenized_model()
+    model.chat_template, model.special_words = template, {"bos_token": "Ġa"}
+    model.save_pretrained(tmp_path)
+    assert not any((tmp_path / name).exists() for name in names)
+    again = CausalLM.from_pretrained(tmp_path)
+    assert (again.chat_template, again.special_words) == (template, {"bos_token": "Ġa"})
+
+
+@pytest.mark.parametrize("own", [[3], [3, 5], [5, 3], [], [3, 5, 7], [7]])
+@pytest.mark.parametrize("theirs", [3, [3, 5], [5, 3], [9], [3, 9]])
+def test_the_settings_of_generation_stay_where_they_say_the_same_ends(theirs, own, tmp_path):
+    """Whatever their order; with other ends texts would end elsewhere."""
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": theirs}))
+    model = CausalLM(LLAMA | {"eos_token_id": own})
+    model.save_pretrained(tmp_path)
+    assert path.exists() == ({*np.ravel(theirs)} <= {*own})
+    assert {*CausalLM.from_pretrained(tmp_path).end_ids} == {*own}
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("theirs", "stays"), [([1, 3], True), ([1], True), (1, True), ([3], False), ([1, 5], False)]
+)
+def test_the_word_of_a_tokenizer_is_one_of_the_ends_that_they_say(theirs, stays, tmp_path):
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": theirs}))
+    model = tokenized_model()
+    model.config["eos_token_id"], model.special_words = 3, {"eos_token": "Ġa"}
+    assert model.end_ids == [3, 1]
+    model.save_pretrained(tmp_path)
+    assert path.exists() == stays
+    assert {*CausalLM.from_pretrained(tmp_path).end_ids} == {1, 3}
+
+
+@pytest.mark.parametrize("wrong", ['{"eos_token_id": "x"}', "{", "[]"])
+def test_nothing_is_written_beside_settings_of_generation_that_are_damaged(wrong, tmp_path):
+    (tmp_path / "generation_config.json").write_text(wrong)
+    with pytest.raises(CheckpointError, match=r"generation_config\.json"):
+        CausalLM(LLAMA).save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["generation_config.json"]
+
+
+@needs_tokenizers
+@needs_jinja
+def test_a_file_without_a_template_has_no_chats(tmp_path):
+    """Of an empty one a prompt without words would come."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=None))
+    assert model.chat_template is None
+    for call in (model.chat, lambda: model.chat_prompt([])):
+        with pytest.raises(ValueError, match=r"^this model has no template of a chat: write the"):
+            call()
+
+
+@needs_tokenizers
+def test_a_tokenizer_of_ones_own_takes_the_place_of_the_one_before():
+    model = tokenized_model()
+    for used in (False, True):
+        first, second = (tokenized_model().tokenizer for _ in range(2))
+        model.tokenizer = first
+        if used:
+            assert model.tokenizer is first
+        model.tokenizer = second
+        assert model.tokenizer is second
+        assert copy.deepcopy(model).tokenizer.get_vocab() == second.get_vocab()
+
+
+def tokenized_model():
+    """A small model with a tokenizer of three words."""
+    from tokenizers import Tokenizer, models
+
+    model = CausalLM(LLAMA)
+    model.tokenizer = Tokenizer(models.BPE({"b": 0, "Ġa": 1, "é": 2}, []))
+    return model

@@ -53,12 +53,17 @@ def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
     assert layer.numbers._data.flags.c_contiguous
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
 @pytest.mark.parametrize("before", [True, False])
-def test_what_changes_a_whole_model_leaves_it_in_its_mode_or_in_evaluation(before, tmp_path):
+def test_what_changes_a_whole_model_leaves_it_in_its_mode_or_in_evaluation(
+    before, is_tied, tmp_path
+):
     """One with int8 weights does not learn; one with a LoRA does, and drops what it dropped."""
 
+    config = CONFIGS["llama"] | {"attention_dropout": 0.5, "tie_word_embeddings": is_tied}
+
     def fresh():
-        model = CausalLM(CONFIGS["llama"] | {"attention_dropout": 0.5}).train(before)
+        model = CausalLM(config).train(before)
         return model, lambda: {module.training for module in model.modules()}
 
     for change in (lambda model: model.quantize(), quantize):
@@ -352,3 +357,25 @@ def test_the_scale_takes_every_dtype_of_the_model_but_float16(dtype, after):
     layer, right = model[0], dtype if after is np.float16 else after
     assert (layer.numbers.dtype, layer.scale.dtype, layer.bias.dtype) == (np.int8, right, after)
     assert model(ta.ones(2, 4, dtype=after)).dtype == after
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@kinds
+def test_a_model_with_one_matrix_of_whole_numbers_is_quantized_and_not_saved(
+    kind, is_tied, tmp_path
+):
+    """A file of floating numbers has no place for it, whichever it is."""
+    whole = CausalLM(CONFIGS[kind] | {"tie_word_embeddings": is_tied})
+    names = [name for name, part in whole.named_modules() if isinstance(part, nn.Linear)]
+    assert ("head" in names) != is_tied
+    for name in names[:: len(names) - 1] + names[1:-1:3]:  # the first, the last and some
+        model = copy.deepcopy(whole)
+        place, _, own = name.rpartition(".")
+        parts = dict(model.named_modules())
+        linear = parts[name]
+        setattr(parts.get(place, model), own, Int8Linear(linear.weight, linear.bias))
+        assert model.is_quantized
+        with pytest.raises(RuntimeError, match=r"^int8 weights have no place in this format"):
+            model.save_pretrained(tmp_path)
+    assert not whole.is_quantized
+    assert [*tmp_path.iterdir()] == []

@@ -76,6 +76,8 @@ def test_rates_of_a_config_are_those_of_the_layers():
         ({"classifier_dropout": None}, 0.25),
         ({"classifier_dropout": 0.0}, 0.0),
         ({"seq_classif_dropout": 0.125}, 0.125),
+        ({"seq_classif_dropout": 0.125, "classifier_dropout": 0.75}, 0.125),
+        ({"seq_classif_dropout": None, "classifier_dropout": 0.75}, 0.75),
     ):
         model = SequenceClassifier(CONFIG | rates | more)
         assert model.dropout.p == of_head
@@ -100,6 +102,17 @@ def test_rows_of_positions_before_that_of_the_first_token_are_for_padding_in_rob
     assert_close(model(ids).numpy(), model.encoder(ta.tensor(x)).numpy(), 1e-10)
     with pytest.raises(ShapeError, match=r"ends at max_len=34"):
         model(np.append(ids, [[39]], 1))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+@pytest.mark.parametrize("pad", [None, 0, 1, 5])
+def test_positions_do_not_count_padding_within_a_text_in_roberta(pad, kind):
+    model = random_model(BertEncoder, encoder_config(kind) | {"pad_token_id": pad})
+    ids = [[7, pad or 0, 9, pad or 0, 6, 8], [7, 9, 6, pad or 0, pad or 0, 8]]
+    places = [[1, 0, 2, 0, 3, 4], [1, 2, 3, 0, 0, 4]]  # 0 is the place of padding
+    places = np.array([[1, 2, 3, 4, 5, 6]] * 2 if pad is None else places) + (pad or 0)
+    x = model.word(ids) + model.token_type.weight[0] + model.position.weight[places]
+    assert_close(model(ids).numpy(), model.encoder(model.norm(x)).numpy(), 1e-10)
 
 
 @kinds

@@ -220,9 +220,41 @@ def test_wrong_names_of_classes_are_refused(changes, said):
         SequenceClassifier(CONFIG | changes)
 
 
-def test_a_wrong_tie_of_the_head_of_words_is_refused():
-    with pytest.raises(ValueError, match=r"^tie_word_embeddings must be true or false, got 1"):
-        MaskedLM(CONFIG | {"tie_word_embeddings": 1})
+OBJECTS = ([], ["a", "b"], 0, False, "", "ab", ())
+KEYS = (["1"], ["0", "2"], ["1", "2"], ["00"], ["0", "01"], [" 0"], ["0.0"], ["a"], ["0", "-1"],
+        [0, "0"], [0.0], [True], ["0", None], ["0", "1", "3"])  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_the_keys_of_names_of_classes_are_their_numbers(kind):
+    config = encoder_config(kind)
+    for wrong in OBJECTS:
+        with pytest.raises(ValueError, match=r"^id2label must be an object, got "):
+            SequenceClassifier(config | {"id2label": wrong})
+    for keys in KEYS:
+        said = f"id2label has the keys 0, 1, 2, ... of classes, got {keys}"
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+            SequenceClassifier(config | {"id2label": dict.fromkeys(keys, "a")})
+    for wrong in (0, -1, 2.0, True, "2", []):
+        with pytest.raises(ValueError, match=r"^num_labels must be an integer >= 1, got "):
+            SequenceClassifier(config | {"num_labels": wrong})
+
+
+@pytest.mark.parametrize("make", [BertEncoder, MaskedLM, SequenceClassifier])
+@pytest.mark.parametrize("wrong", [None, "", "BERT", "bert ", "albert", "distil", 3, False])
+def test_an_encoder_is_of_a_family_that_is_known(wrong, make):
+    said = 'model_type of an encoder must be "bert", "distilbert", "roberta" or "xlm-roberta"'
+    with pytest.raises(ValueError, match=f"^{said}, got {wrong!r}$"):
+        make(CONFIG | {"model_type": wrong})
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 1.0, "true", "", [], {}], ids=repr)
+def test_a_wrong_tie_of_the_head_of_words_is_refused(wrong):
+    """Zero and what is empty too, which `if` takes for false."""
+    said = f"tie_word_embeddings must be true or false, got {wrong!r}"
+    for kind in ENCODERS:
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+            MaskedLM(encoder_config(kind) | {"tie_word_embeddings": wrong})
 
 
 MODEL = [

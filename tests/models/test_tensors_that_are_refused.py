@@ -13,7 +13,8 @@ from test_families import encoder_config
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
 from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier
-from tinyattn.models.bert import PREFIXES
+from tinyattn.models.bert import PREFIXES, published_names
+from tinyattn.models.heads import WORDS
 from tinyattn.models.published import ENCODERS
 
 MAKERS = {"CausalLM": CausalLM, "BertEncoder": BertEncoder, "MaskedLM": MaskedLM}
@@ -91,6 +92,22 @@ def test_a_wrong_tensor_is_named_with_its_file(wrong, place, name, kind, tmp_pat
 
 
 @pytest.mark.parametrize("prefix", ["", *PREFIXES])
+@pytest.mark.parametrize("is_old_first", [True, False])
+@pytest.mark.parametrize(("new", "old"), [("weight", "gamma"), ("bias", "beta")])
+def test_a_tensor_under_an_old_and_a_new_name_is_there_twice(new, old, is_old_first, prefix):
+    """Which of them counts nobody can say, whichever comes first."""
+    for name in ("embeddings.", "encoder.layer.1.output."):
+        both = [f"{name}LayerNorm.{end}" for end in ((old, new) if is_old_first else (new, old))]
+        names = [prefix + one for one in (WORDS, *both, "encoder.layer.0.output.LayerNorm.weight")]
+        said = f"f: {name}LayerNorm.{new} is there twice, under an old and a new name"
+        with pytest.raises(CheckpointError, match=f"^{re.escape(said)}$"):
+            published_names({one: np.ones(2) for one in names}, "f")
+        for one in names[1:3]:  # either of them alone is read
+            state = {key: np.ones(2) for key in names if key != one}
+            assert [*published_names(state, "f")][1] == f"{name}LayerNorm.{new}"
+
+
+@pytest.mark.parametrize("prefix", ["", *PREFIXES])
 @pytest.mark.parametrize(
     ("places", "is_taken"),
     [
@@ -163,7 +180,8 @@ def test_what_has_no_influence_is_left_out_with_and_without_a_prefix(
 
 
 HEADS = ("cls.predictions.bias", "lm_head.bias", "classifier.weight", "pre_classifier.bias",
-         "vocab_transform.weight", "vocab_projector.bias", "qa_outputs.weight")  # fmt: skip
+         "vocab_transform.weight", "vocab_projector.bias", "qa_outputs.weight",
+         *(f"cls.predictions.transform.LayerNorm.{end}" for end in ("gamma", "beta")))  # fmt: skip
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -144,6 +144,30 @@ def test_what_may_be_the_beginning_of_a_word_is_its_longest_beginning():
         assert unfinished(text, stop) == max(begun, default=0), (text, stop)
 
 
+@pytest.mark.parametrize("before", ["", "One "])
+def test_a_sign_for_what_is_no_character_holds_nothing_back_behind_it(before):
+    """A text may have it, and bytes that make no character become one."""
+    broken = [*before.encode(), 0xC3, *b"Two", END]
+    expected = [*before, "\ufffdT", "w", "o"]
+    assert pieces_of(writer(), b"a", broken) == expected
+    assert pieces_of(writer(), b"a", before + "\ufffdTwo") == expected
+
+
+@pytest.mark.parametrize("end", ["id", "limit", "positions"])
+def test_what_waits_is_shown_at_every_end(end):
+    """The beginning of a word that stops a text, and bytes that make no character."""
+    for text, stop in (
+        ("One T", ["Two", "Three"]),
+        (b"One \xf0\x9f", []),
+        (b"One T\xc3", ["T\xc3"]),
+    ):
+        raw = text.encode() if isinstance(text, str) else text
+        prompt = bytes(200 - len(raw) if end == "positions" else 1)
+        limit = len(raw) if end == "limit" else 100
+        shown = pieces_of(writer(), prompt, [*raw, END], limit, stop=stop)
+        assert "".join(shown) == raw.decode("utf-8", "replace")
+
+
 # Ends
 
 
@@ -172,6 +196,17 @@ def test_a_text_ends_at_the_ids_of_the_config_and_of_the_word_of_the_tokenizer(s
     without = CausalLM(LLAMA | {"eos_token_id": said})  # of a tokenizer
     without.special_words = {"eos_token": word}
     assert without.end_ids == ([] if said is None else [*np.ravel(said)])
+
+
+@pytest.mark.parametrize("word", ["", None, "unknown"])
+def test_another_special_word_ends_no_text(word):
+    model = writer(eos_token_id=7)
+    others = dict.fromkeys(
+        ("bos_token", "pad_token", "cls_token", "sep_token", "unk_token"), "<end>"
+    )
+    for words in (others, others | {"eos_token": word}):
+        model.special_words = words
+        assert model.end_ids == [7]
 
 
 # Positions
