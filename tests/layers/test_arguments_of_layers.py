@@ -261,3 +261,23 @@ def test_arrays_without_a_place_are_named_in_order() -> None:
         interop.torch_names(narrow)
     with pytest.raises(TypeError, match=r"^expected a module of tinyattn's, got int 3$"):
         interop.named_tensors(3)
+
+
+def test_a_misspelt_part_of_a_module_is_named_with_the_one_that_is_meant() -> None:
+    """Of each kind: a Parameter, a module, a buffer, another attribute, and a method."""
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.temperature = nn.Parameter([1.0])
+    net.projection = nn.Linear(2, 2)
+    net.register_buffer("running_mean", ta.zeros(2))
+    net.hidden_size = 2
+    for name, meant in (
+        ("temperture", "temperature"),
+        ("projecton", "projection"),
+        ("runing_mean", "running_mean"),
+        ("hiden_size", "hidden_size"),
+        ("named_paramters", "named_parameters"),
+    ):
+        with pytest.raises(AttributeError) as error:
+            getattr(net, name)
+        assert f"did you mean {meant}" in str(error.value)
+        assert repr(name) in str(error.value)

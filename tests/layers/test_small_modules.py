@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 
@@ -177,6 +178,32 @@ def test_other_starting_values():
         nn.init.kaiming_normal_(weight, nonlinearity="cosine")
     with pytest.raises(ShapeError, match="two dimensions"):
         nn.init.kaiming_uniform_(ta.ones(3))
+
+
+FILLED = {
+    "uniform_": ((-3.0, 5.0), lambda rng, shape: rng.uniform(-3.0, 5.0, shape)),
+    "normal_": ((7.0, 0.5), lambda rng, shape: 7.0 + 0.5 * rng.standard_normal(shape)),
+    "constant_": ((-2.5,), lambda rng, shape: np.full(shape, -2.5)),
+    "zeros_": ((), lambda rng, shape: np.zeros(shape)),
+    "ones_": ((), lambda rng, shape: np.ones(shape)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", FILLED)
+def test_starting_values_are_those_of_the_generator(name, dtype):
+    """Drawn in float64. Only what is drawn is skipped where a file will replace it."""
+    arguments, right = FILLED[name]
+    fill = getattr(nn.init, name)
+    for skips in (False, True):
+        weight = nn.Parameter(np.full((3, 4), 9.0), dtype=dtype)
+        ta.manual_seed(3)
+        expected = right(ta.base.random.generator(), (3, 4)).astype(dtype)
+        ta.manual_seed(3)
+        with nn.init.skipped() if skips else contextlib.nullcontext():
+            assert fill(weight, *arguments) is weight
+        is_drawn = name in ("uniform_", "normal_")
+        assert_same(weight.numpy(), np.full_like(expected, 9.0) if skips and is_drawn else expected)
 
 
 # What every module can do
