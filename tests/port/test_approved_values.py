@@ -1,8 +1,8 @@
 """Constants and signatures stay as they were approved, because few tests depend on each of them.
 
 approved_values.json holds the constants of every module, such as tables of names and limits, and
-the arguments and defaults of every constructor, and of every function that has defaults. After a change that is meant, write
-it anew, and read its difference:
+the arguments and defaults of every constructor, and of every function that has defaults. After a
+change that is meant, write it anew, and read its difference:
 
     python tests/port/test_approved_values.py
 """
