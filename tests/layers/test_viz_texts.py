@@ -406,3 +406,11 @@ def test_ids_in_tensors_are_symbols() -> None:
         assert shown == [["4", "7"], ["5", "6"]]
     panel = viz.show_heatmaps(weights[0], xticks=ids[0]).axes[0]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["4", "7"]
+
+
+def test_each_sign_that_no_font_can_draw_is_written_as_python_writes_it() -> None:
+    """All control signs but the end of a line, and both halves of pairs in UTF-16."""
+    for i in (*range(34), 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000):
+        is_unseen = (i < 32 and i != 10) or 0xD800 <= i < 0xE000
+        shown = ascii(chr(i))[1:-1] if is_unseen else chr(i)
+        assert f"a{chr(i)}b".translate(viz.UNSEEN) == f"a{shown}b"
