@@ -14,6 +14,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
 from tinyattn.errors import ShapeError
+from tinyattn.nn.cache import KeyValueCache
 
 B, N, HEADS, KEY_HEADS, WIDTH = 3, 7, 4, 2, 24
 LENGTHS = [7, 4, 1]
@@ -336,3 +337,53 @@ def test_rates_are_one_for_each_pair() -> None:
     for rates in ([1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 1.0):
         with pytest.raises(ShapeError, match=r"rates are of pairs: \(2,\), got"):
             F.rotary_embedding(ta.ones(3, 4), rates=rates)
+
+
+def with_norms(names: str, rotary: bool) -> Any:
+    made = attention(np.float64, rotary)
+    for name in names.split():
+        norm = nn.RMSNorm(WIDTH // HEADS).double()
+        nn.init.uniform_(norm.weight, 0.5, 2.0)
+        setattr(made, name, norm)
+    return made
+
+
+NORMS = ["", "q_norm", "k_norm", "q_norm k_norm"]
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("names", NORMS)
+def test_norms_of_heads_stand_before_the_rotation_in_each_form(names: str, rotary: bool) -> None:
+    """Alone, padded, packed and with a cache, against heads that are normed by hand."""
+    module, x = with_norms(names, rotary), inputs(np.float64)
+    q, k, v = (
+        layer(x).reshape(B, N, -1, WIDTH // HEADS) for layer in (module.W_q, module.W_k, module.W_v)
+    )
+    q = module.q_norm(q) if "q_norm" in names else q
+    k = module.k_norm(k) if "k_norm" in names else k
+    if rotary:
+        q, k = (module.rotary(part, np.arange(N)[:, None]) for part in (q, k))
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    right = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    right = module.W_o(right.transpose(1, 2).flatten(2)).numpy()
+    assert_close(module(x, x, x, is_causal=True).numpy(), right, 1e-12)
+
+    rows = F.pack_padded_sequence(x, LENGTHS)
+    out = module(rows, rows, rows, valid_lens=LENGTHS, is_causal=True).numpy()
+    packed = np.concatenate([sample[:n] for sample, n in zip(right, LENGTHS, strict=True)])
+    assert_close(out, packed, 1e-12)
+
+    cache = KeyValueCache(grows=True)
+    parts = [module(y, y, y, is_causal=True, cache=cache) for y in x.split([3, 1, 3], 1)]
+    assert_close(ta.cat(parts, 1).numpy(), right, 1e-12)
+
+
+@pytest.mark.parametrize("names", NORMS)
+def test_positions_without_a_rotary_are_refused_whatever_norms_there_are(names: str) -> None:
+    x, rows = inputs(np.float64), inputs(np.float64, 5, WIDTH)
+    message = "^positions are for an attention with `rotary`, this one has none$"
+    for given, options in ((x, {}), (rows, {"valid_lens": [3, 2]})):
+        for positions in (np.arange(given.shape[-2]), np.zeros(given.shape[:-1], int)):
+            with pytest.raises(ValueError, match=message):
+                with_norms(names, False)(given, given, given, positions=positions, **options)
+            with_norms(names, True)(given, given, given, positions=positions, **options)

@@ -224,3 +224,42 @@ def test_a_cache_of_the_wrong_kind_or_depth_is_refused():
     )
     with pytest.raises(TypeError, match="stack of 2 layers"):
         decoder(x, x, cache={})
+
+
+def refuse(error):
+    def hook(*_):
+        raise error
+
+    return hook
+
+
+def all_of(cache):
+    """Numbers and positions that a cache holds."""
+    held = [
+        (part.past, part.stored and [x.tolist() for x in part.stored]) for part in cache.parts()
+    ]
+    return held, repr(cache)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("place", ["layers.0", "layers.1", "layers.2", "norm"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_call_that_ends_anywhere_leaves_the_cache_as_it_was(kind, place, error):
+    """In the first call, which fills the cache, and in a later one; by Ctrl-C too."""
+    stack, x = llama_like(layers=3), inputs(np.float64, 2, 5, WIDTH)
+    call = {"is_causal": True}
+    if kind == "decoder":
+        attentions = (nn.MultiHeadAttention(*(WIDTH,) * 4, 4) for _ in range(2))
+        layer = nn.DecoderLayer(WIDTH, *attentions, nn.SwiGLU(WIDTH, 24, 0.0), 0.0)
+        stack = nn.Decoder(layer, 3).double().eval()
+        call = {"memory": inputs(np.float64, 2, 4, WIDTH)}
+    right, cache = stack(x, **call).numpy(), stack.new_cache(3)
+    for begin, end in ((0, 2), (2, 3), (3, 5)):
+        before = all_of(cache)
+        last = dict(stack.named_modules())[place].register_forward_hook(refuse(error))
+        with pytest.raises(error):
+            stack(x[:, begin:end], cache=cache, **call)
+        last.remove()
+        assert all_of(cache) == before
+        out = stack(x[:, begin:end], cache=cache, **call).numpy()
+        assert_close(out, right[:, begin:end], 1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable
@@ -261,3 +262,81 @@ def test_arrays_without_a_place_are_named_in_order() -> None:
         interop.torch_names(narrow)
     with pytest.raises(TypeError, match=r"^expected a module of tinyattn's, got int 3$"):
         interop.named_tensors(3)
+
+
+def test_a_misspelt_part_of_a_module_is_named_with_the_one_that_is_meant() -> None:
+    """Of each kind: a Parameter, a module, a buffer, another attribute, and a method."""
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.temperature = nn.Parameter([1.0])
+    net.projection = nn.Linear(2, 2)
+    net.register_buffer("running_mean", ta.zeros(2))
+    net.hidden_size = 2
+    for name, meant in (
+        ("temperture", "temperature"),
+        ("projecton", "projection"),
+        ("runing_mean", "running_mean"),
+        ("hiden_size", "hidden_size"),
+        ("named_paramters", "named_parameters"),
+    ):
+        with pytest.raises(AttributeError) as error:
+            getattr(net, name)
+        assert f"did you mean {meant}" in str(error.value)
+        assert repr(name) in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan"), "x"], ids=["-", "+", "nan", "text"])
+def test_each_probability_is_named_with_its_own_name(wrong: Any) -> None:
+    of_dropout = "a dropout probability"
+    for make, name, said in (
+        (nn.CrossEntropyLoss, "label_smoothing", "label_smoothing"),
+        (nn.Dropout, "p", of_dropout),
+        (functools.partial(nn.SwiGLU, 2, 2), "dropout", of_dropout),
+    ):
+        message = re.escape(f"{said} lies between 0 and 1, got {wrong!r}")
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            make(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("rows", "came"),
+    [(0, "int64 ()"), ([[0]], "int64 (1, 1)"), ([0.0, 1.0], "float64 (2,)"),
+     (np.array([0.5], "f"), "float32 (1,)"), (np.zeros((0, 2)), "int64 (0, 2)"),
+     (ta.tensor(1), "int64 ()"), ([[True, False]], "bool (1, 2)")],
+    ids=["number", "matrix", "floats", "float32", "empty", "tensor", "booleans"],
+)  # fmt: skip
+def test_what_selects_no_samples_of_a_cache_is_named(rows: Any, came: str) -> None:
+    stack, x = encoder(), ta.ones(2, 3, 8)
+    cache = stack.new_cache()
+    stack(x, is_causal=True, cache=cache)
+    before = [part.stored for part in cache.parts()]
+    message = f"select takes numbers of samples (B',), got {came}"
+    with pytest.raises(ShapeError, match=f"^{re.escape(message)}$"):
+        cache.select(rows)
+    assert [part.stored for part in cache.parts()] == before
+    cache.select([])
+    assert stack(x[:0], is_causal=True, cache=cache).shape == (0, 3, 8)
+
+
+class OfOtherKinds(nn.Module):
+    """Attributes that are computed when they are read, and whose own error is an AttributeError."""
+
+    @property
+    def one(self) -> Any:
+        return self.lacking_one
+
+    @functools.cached_property
+    def two(self) -> Any:
+        return self.lacking_two
+
+    class Own:
+        def __get__(self, module: Any, kind: Any) -> Any:
+            return self if module is None else module.lacking_three
+
+    three = Own()
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+def test_an_error_within_what_is_computed_names_what_is_lacking(name: str) -> None:
+    message = f"^'OfOtherKinds' object has no attribute 'lacking_{name}'"
+    with pytest.raises(AttributeError, match=message):
+        getattr(OfOtherKinds(), name)

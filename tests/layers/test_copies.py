@@ -107,6 +107,38 @@ def test_nothing_is_said_of_copies_that_are_drawn_or_constant_or_alone(stack):
     assert not first.table.equal(second.table)
 
 
+class Tables(nn.Module):
+    """Some of its parameters vary, one has no numbers, and the others are constant."""
+
+    def __init__(self, names, inside=None):
+        super().__init__()
+        self.gain = nn.Parameter(ta.ones(3))
+        for name in names:
+            setattr(self, name, nn.Parameter(ta.arange(4.0)))
+        self.none = nn.Parameter(ta.ones(0))
+        self.inside = inside
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_each_part_and_each_parameter_of_equal_copies_is_named(count):
+    deepest = Tables(["rows", "columns", "depth"])
+    whole = Tables(["first", "last"], nn.Sequential(Tables([]), Tables(["one"], deepest)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nn.clones(whole, count)
+    sentence = (
+        "all copies of Tables{} begin with equal values of {}: define Tables.reset_parameters(), "
+        "which draws them"
+    )
+    parts = [
+        ("", "first, last"),
+        (" (inside.1)", "one"),
+        (" (inside.1.inside)", "rows, columns, depth"),
+    ]
+    expected = [sentence.format(*part) for part in parts] if count > 1 else []
+    assert [str(warning.message) for warning in caught] == expected
+
+
 # A module that keeps what it has computed
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tinyattn as ta
 from tinyattn import nn
 
 N = 4
@@ -162,3 +163,20 @@ def test_a_module_dict_is_a_dict_in_each_call() -> None:
         assert results[0] == results[1], number
         assert list(made.items()) == list(right.items()), number
         assert dict(made._modules) == right, number
+
+
+class OfWidths(nn.Sequential):
+    """Its constructor takes something else than modules."""
+
+    def __init__(self, first: int, *widths: int) -> None:
+        sizes = [first, *widths]
+        super().__init__(*map(nn.Linear, sizes, widths))
+
+
+def test_a_slice_of_a_class_of_ones_own_is_a_plain_list() -> None:
+    made = OfWidths(2, 3, 5, 7)
+    for part in SLICES[::5]:
+        found = made[part]
+        assert type(found) is nn.Sequential
+        assert list(found) == list(made)[part]
+    assert made[1:](ta.ones(4, 3)).shape == (4, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 
@@ -13,6 +14,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.nn.module import evaluated
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 ELEMENTWISE = ["Identity", "ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Softmax"]
@@ -179,6 +181,32 @@ def test_other_starting_values():
         nn.init.kaiming_uniform_(ta.ones(3))
 
 
+FILLED = {
+    "uniform_": ((-3.0, 5.0), lambda rng, shape: rng.uniform(-3.0, 5.0, shape)),
+    "normal_": ((7.0, 0.5), lambda rng, shape: 7.0 + 0.5 * rng.standard_normal(shape)),
+    "constant_": ((-2.5,), lambda rng, shape: np.full(shape, -2.5)),
+    "zeros_": ((), lambda rng, shape: np.zeros(shape)),
+    "ones_": ((), lambda rng, shape: np.ones(shape)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", FILLED)
+def test_starting_values_are_those_of_the_generator(name, dtype):
+    """Drawn in float64. Only what is drawn is skipped where a file will replace it."""
+    arguments, right = FILLED[name]
+    fill = getattr(nn.init, name)
+    for skips in (False, True):
+        weight = nn.Parameter(np.full((3, 4), 9.0), dtype=dtype)
+        ta.manual_seed(3)
+        expected = right(ta.base.random.generator(), (3, 4)).astype(dtype)
+        ta.manual_seed(3)
+        with nn.init.skipped() if skips else contextlib.nullcontext():
+            assert fill(weight, *arguments) is weight
+        is_drawn = name in ("uniform_", "normal_")
+        assert_same(weight.numpy(), np.full_like(expected, 9.0) if skips and is_drawn else expected)
+
+
 # What every module can do
 
 
@@ -223,11 +251,65 @@ def test_forward_hooks_see_and_replace_the_output():
     assert len(calls) == 2
 
 
+def test_a_hook_gets_the_arguments_that_have_no_name():
+    """As in PyTorch: those that are given by name are not among them."""
+    net, seen = nn.MultiHeadAttention(2, 2, 2, 2, 1), []
+    net.register_forward_hook(lambda module, args, out: seen.append(args))
+    x = ta.ones(1, 3, 2)
+    calls = [(x, x, x), (x, x), (x,), ()]
+    for given in calls:
+        names = ("queries", "keys", "values")[len(given) :]
+        net(*given, **dict.fromkeys(names, x), is_causal=True)
+    assert seen == calls
+
+
+@pytest.mark.parametrize("replacement", [(), (1, 2), [3], 0, False, "text", np.zeros(2)],
+                         ids=["empty", "tuple", "list", "0", "False", "text", "array"])  # fmt: skip
+def test_what_a_hook_returns_is_the_output_unless_it_is_none(replacement):
+    net = nn.Tanh()
+    net.register_forward_hook(lambda *_: replacement)
+    assert net(ta.ones(1)) is replacement
+
+
 def test_a_hook_may_remove_itself():
     net = nn.Tanh()
     handle = net.register_forward_hook(lambda *_: handle.remove())
     assert net(ta.ones(1)).item() == net(ta.ones(1)).item()
     assert not net._hooks
+
+
+class Merging(nn.Module):
+    """It adds what it learns to its weight in evaluation, and takes it off for training."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.more = nn.Parameter([2.0]), nn.Parameter([0.5])
+
+    def train(self, mode=True):
+        if mode != self.training:
+            self.weight.data = self.weight.data + self.more.data * (-1 if mode else 1)
+        return super().train(mode)
+
+    def forward(self, x):
+        return x * (self.weight + self.more if self.training else self.weight)
+
+
+@pytest.mark.parametrize("modes", range(16))
+def test_afterwards_each_part_has_the_mode_and_the_weights_that_it_had(modes):
+    """One part merges weights. The modes of others are set in any combination."""
+    net = nn.Sequential(nn.Sequential(nn.Dropout(0.5), Merging()), nn.Dropout(0.5))
+    parts = [net, net[0], net[0][0], net[1]]
+    before = [bool(modes >> i & 1) for i in range(4)]
+    for part, mode in zip(parts, before, strict=True):
+        part.training = mode
+    for error in (None, KeyboardInterrupt):
+        with pytest.raises(error) if error else contextlib.nullcontext(), evaluated(net):
+            assert not any(part.training for part in net.modules())
+            assert net[0][1].weight.item() == 2.5
+            if error:
+                raise error
+        assert [part.training for part in parts] == before
+        assert (net[0][1].training, net[0][1].weight.item()) == (True, 2.0)
 
 
 def test_to_takes_device_and_dtype_in_any_way():

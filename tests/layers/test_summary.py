@@ -84,3 +84,31 @@ def test_the_options_of_numpy_hold() -> None:
         assert "..." not in repr(ta.zeros(40, 40))
     with np.printoptions(threshold=5, edgeitems=1):
         assert repr(ta.zeros(9)) == "tensor([0., ..., 0.], size=(9,))"
+
+
+LAYERS = {
+    "Linear": [(2, 3), (2, 3, False), (0, 1)],
+    "LayerNorm": [(6,), ((2, 3),), (6, 0.0), (6, 1e-12), (6, 1 / 3), (6, 1e-5, False),
+                  (6, 1e-5, True, False)],
+    "RMSNorm": [(6,), ((2, 3),), (6, 0.0), (6, 1e-12), (6, 1 / 3), (6, None, False)],
+    "Dropout": [(), (0.0,), (1 / 3,), (1.0,)],
+    "Embedding": [(4, 3), (4, 3, 0), (4, 3, 3)],
+    "Softmax": [(), (0,), (-2,)],
+    "GELU": [(), ("tanh",)],
+    "ReLU": [()], "SiLU": [()], "Sigmoid": [()], "Tanh": [()], "Identity": [()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_repr_of_a_layer_makes_one_like_it(name: str) -> None:
+    """So it shows each option in full. Whether a layer is trained is no option."""
+    for arguments in LAYERS[name]:
+        layer = getattr(nn, name)(*arguments)
+        layer.requires_grad_(False)
+        made = eval(repr(layer), vars(nn).copy())
+        assert repr(made) == repr(layer)
+        for option, value in vars(layer).items():
+            if not isinstance(value, ta.Tensor):
+                assert getattr(made, option) == value, option
+        shapes = [[(n, x.shape) for n, x in of.named_parameters()] for of in (layer, made)]
+        assert shapes[0] == shapes[1]

@@ -202,3 +202,17 @@ def test_the_numbers_of_invisible_cells_do_not_count_for_the_scale() -> None:
                 viz.show_heatmaps(weights)
     all_hidden = viz.show_heatmaps(np.full((2, 2), np.nan), mask=np.zeros((1, 2, 2), bool))
     assert all_hidden.axes[1].get_ylabel() == "Weight"
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_layer_without_gradients_is_named_with_what_to_do(place: int) -> None:
+    for layer, hint in (
+        (nn.Linear(2, 2), "call backward first"),
+        (nn.ReLU(), "it has no parameters: leave it out"),
+    ):
+        trained = nn.Linear(2, 2)
+        trained(ta.ones(1, 2)).sum().backward()
+        layers = [trained] * 3
+        layers[place - 1] = layer
+        with pytest.raises(ValueError, match=f"^layer {place} of 'a' has no gradient: {hint}$"):
+            viz.plot_gradient_norms({"b": [trained], "a": layers})

@@ -288,6 +288,33 @@ def test_formulas_of_boxes_have_their_sizes() -> None:
     assert [text.get_text() for text in panel.texts] == ["Q", "2", "3", "=", "R", "9", "1"]
 
 
+@pytest.mark.parametrize("parts", [(), ("=",), ("a", "b"), (("Q", 1, 1),), ("-", ("Q", 2, 3))])
+def test_a_formula_has_any_parts(parts: Any) -> None:
+    figure = viz.show_shapes(*parts, scale=0.5)
+    boxes = [part for part in parts if not isinstance(part, str)]
+    rows, columns = (sum(box[i] for box in boxes) for i in (1, 2))
+    width, height = figure.get_size_inches()
+    assert width == pytest.approx(0.2 * (len(boxes) + len(parts) + 1) + 0.5 * columns)
+    assert height == pytest.approx(0.6 + 0.5 * rows)
+    names = [part if isinstance(part, str) else part[0] for part in parts]
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert [text for text in shown if not text.isdecimal()] == names
+
+
+@pytest.mark.parametrize("size", [(5.0, 3.2), (2.0, 4.0)])
+def test_a_notebook_shows_a_figure_in_its_whole_size(size: tuple[float, float]) -> None:
+    """A PNG begins with 16 bytes, and then with its width and height in pixels."""
+    figures = [
+        viz.plot_curves({"a": [1.0, 2.0]}, figsize=size),
+        viz.show_heatmaps(np.ones((2, 2)), figsize=size),
+        viz.plot_gradient_norms({"a": [trained_layer()]}, figsize=size),
+    ]
+    for figure in figures:
+        png = figure._repr_png_()
+        assert png.startswith(b"\x89PNG")
+        assert np.frombuffer(png[16:24], ">u4").tolist() == [figure.dpi * x for x in size]
+
+
 def test_gradient_norms_name_the_axes_and_large_numbers_stay() -> None:
     panel = viz.plot_gradient_norms({"a": [trained_layer()]}).axes[0]
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("Layer", "Gradient norm")
@@ -364,6 +391,8 @@ def test_only_texts_that_need_it_get_more_fonts(monkeypatch: Any) -> None:
 
 def test_a_text_is_as_wide_as_its_signs():
     widths = {"": 0, "ab": 2, "é": 1, "e\u0301": 1, "中文": 4, "中a": 3, "ש\u05b8": 1}
+    # One sign of each width that Unicode knows; a halfwidth kana and a Greek letter are narrow.
+    widths |= {"Ａ": 2, "ｱ": 1, "α": 1, "←": 1, "ア": 2}
     assert {text: viz.letters(text) for text in widths} == widths
 
 
@@ -377,3 +406,11 @@ def test_ids_in_tensors_are_symbols() -> None:
         assert shown == [["4", "7"], ["5", "6"]]
     panel = viz.show_heatmaps(weights[0], xticks=ids[0]).axes[0]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["4", "7"]
+
+
+def test_each_sign_that_no_font_can_draw_is_written_as_python_writes_it() -> None:
+    """All control signs but the end of a line, and both halves of pairs in UTF-16."""
+    for i in (*range(34), 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000):
+        is_unseen = (i < 32 and i != 10) or 0xD800 <= i < 0xE000
+        shown = ascii(chr(i))[1:-1] if is_unseen else chr(i)
+        assert f"a{chr(i)}b".translate(viz.UNSEEN) == f"a{shown}b"

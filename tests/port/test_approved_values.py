@@ -1,8 +1,8 @@
 """Constants and signatures stay as they were approved, because few tests depend on each of them.
 
 approved_values.json holds the constants of every module, such as tables of names and limits, and
-the arguments and defaults of every function that has defaults. After a change that is meant, write
-it anew, and read its difference:
+the arguments and defaults of every constructor, and of every function that has defaults. After a
+change that is meant, write it anew, and read its difference:
 
     python tests/port/test_approved_values.py
 """
@@ -85,7 +85,8 @@ class Shown:
 
 
 def signatures(owner: Any, module: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Of the functions with defaults that the module defines, and the values of its classes."""
+    """Of the functions with defaults that the module defines, of its constructors, which are called
+    by position, and the values of its classes."""
     for name, found in vars(owner).items():
         value = getattr(found, "__func__", getattr(found, "fget", None) or found)
         if prefix and isinstance(value, (bool, int, float, str)) and not name.startswith("__"):
@@ -95,8 +96,10 @@ def signatures(owner: Any, module: str, prefix: str = "") -> Iterator[tuple[str,
         if isinstance(value, type):
             if not prefix and not issubclass(value, enum.Enum):
                 yield from signatures(value, module, f"{name}.")
-        elif isinstance(value, types.FunctionType) and "=" in (shown := signature(value)):
-            yield f"{prefix}{name}", shown
+        elif isinstance(value, types.FunctionType):
+            shown = signature(value)
+            if "=" in shown or (name == "__init__" and shown.count(",") > 1):
+                yield f"{prefix}{name}", shown
 
 
 def values_of(name: str) -> dict[str, Any]:

@@ -69,6 +69,15 @@ def test_a_generator_is_used_in_its_call_alone() -> None:
     assert drawn() is random.of_block.get() is before
 
 
+def test_a_generator_without_a_seed_begins_anywhere() -> None:
+    """Two with one seed begin alike."""
+    draws = [ours.randn(4, generator=ours.Generator()).tolist() for _ in range(3)]
+    assert len({*map(tuple, draws)}) == 3
+    seeded = [ours.Generator().manual_seed(seed) for seed in (0, 0, 1)]
+    one, same, other = (ours.randn(4, generator=generator).tolist() for generator in seeded)
+    assert one == same != other
+
+
 def test_to_copies_when_it_is_asked_to(torch: Any) -> None:
     for space in (ours, torch):
         x = space.ones(2)

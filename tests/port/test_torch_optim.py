@@ -65,6 +65,7 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25, "cycle_momentum": False}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25, "base_momentum": 0.6,
                     "max_momentum": [0.8, 0.7]}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25, "epochs": 3, "steps_per_epoch": 7}),
     ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 3, "steps_per_epoch": 7, "three_phase": True}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20, "anneal_strategy": "linear",
                     "pct_start": 0.5, "div_factor": 4.0, "final_div_factor": 10.0}),

@@ -13,6 +13,7 @@ from tinyattn import optim
 from tinyattn.errors import ShapeError
 from tinyattn.torch_names.utils import data
 from tinyattn.training import DataLoader
+from tinyattn.training.distributed import all_reduce
 
 Pair = namedtuple("Pair", "x y")
 
@@ -113,3 +114,54 @@ def test_nesterov_needs_a_momentum_and_no_dampening(options: dict[str, float]) -
         with pytest.raises(ValueError, match="nesterov"):
             optimizer.step()
     assert x.tolist() == [1]
+
+
+class Asked:
+    """Samples that note by what they are asked for."""
+
+    def __init__(self) -> None:
+        self.indices: list[Any] = []
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: Any) -> int:
+        self.indices.append(index)
+        return index
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("kind", ["ours", "theirs", "subset", "split", "both"])
+def test_samples_are_asked_for_by_integers_of_python(kind: str, shuffle: bool) -> None:
+    """A dict of samples, or a name made of the number, would take no number of NumPy."""
+    samples = Asked()
+    of_kind: dict[str, Any] = {
+        "subset": lambda: data.Subset(samples, range(5)),
+        "split": lambda: data.random_split(samples, [5])[0],
+        "both": lambda: data.ConcatDataset([samples, [0]]),
+    }
+    made = of_kind.get(kind, lambda: samples)()
+    loader: Any = DataLoader if kind == "ours" else data.DataLoader
+    batches = list(loader(made, 2, shuffle))
+    assert sorted(samples.indices) == [*range(5)]
+    assert {type(index) for index in samples.indices} == {int}
+    assert len(batches) == 3
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter, lambda parts: dict(enumerate(parts)).values()],
+                         ids=["list", "tuple", "iter", "values"])  # fmt: skip
+def test_datasets_in_a_row_may_come_from_any_iterable(form: Any) -> None:
+    made = data.ConcatDataset(form([[1, 2], [3], [4, 5]]))
+    assert (len(made), [*map(made.__getitem__, range(5))]) == (5, [1, 2, 3, 4, 5])
+    assert made.datasets == [[1, 2], [3], [4, 5]]
+    assert made.cumulative_sizes == [2, 3, 5]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.5], [[3.0]], 4.0], ids=["row", "matrix", "number"])
+def test_a_sum_of_ranks_is_an_array_of_its_own(values: Any) -> None:
+    for given in (np.array(values), np.array(values, np.float32), ta.tensor(values)):
+        before = given.tolist()
+        sums = all_reduce(given)
+        assert (sums.dtype, sums.tolist()) == (np.float64, before)
+        sums += 1
+        assert given.tolist() == before

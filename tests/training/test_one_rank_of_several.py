@@ -211,6 +211,14 @@ def test_a_sum_is_complete_when_it_is_returned(other):
     assert [array.tolist() for array in other.sums] == [[1.0, 2.5], 3.0]
 
 
+def test_what_is_summed_stays_as_it_was(other):
+    for dtype in (np.float64, np.float32, np.int64):
+        other.arrays = [np.array([10.0, 20.0])]
+        given = np.array([1, 3], dtype)
+        assert_same(all_reduce(given), np.array([11.0, 23.0]))
+        assert_same(given, np.array([1, 3], dtype))
+
+
 def test_a_rank_gives_up_its_core_only_when_it_has_waited(other):
     all_reduce(1)
     # The clock is read at the start, and then after each question that had no answer.

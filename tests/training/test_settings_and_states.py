@@ -425,3 +425,13 @@ def test_an_array_of_the_state_may_be_replaced() -> None:
     optimizer.state["velocity"] = {0: np.array([4.0, 8.0], np.float32)}
     optimizer.step()
     assert parameter.tolist() == [1.0 - 0.5 - 0.5 * 3, -2.0 - 0.5 - 0.5 * 5]
+
+
+@pytest.mark.parametrize("dimensions", [*range(5)])
+def test_what_has_two_or_more_dimensions_decays(dimensions: int) -> None:
+    """The weights of a convolution too. No other group is made."""
+    parameter = ta.ones(*(2,) * dimensions, requires_grad=True)
+    frozen = ta.ones(2, 2)
+    (group,) = optim.decay_groups([frozen, parameter], 0.25)
+    assert group["params"] == [parameter]
+    assert group["weight_decay"] == (0.25 if dimensions > 1 else 0.0)

@@ -496,4 +496,5 @@ def evaluated(module: Module) -> Iterator[None]:
         yield
     finally:
         for part, mode in modes:
-            part.training = mode
+            if part.training != mode:  # by its own train(), which may take back what eval() did
+                part.train(mode)
