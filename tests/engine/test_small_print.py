@@ -414,3 +414,34 @@ def test_names_of_a_module_are_those_that_it_defines() -> None:
     assert (module["__all__"], module["__dir__"]()) == (["first"], ["first"])
     with pytest.raises(AttributeError, match="second"):
         module["__getattr__"]("second")
+
+
+@pytest.mark.parametrize("name", ["rand", "randn", "rand_like", "randn_like", "alibi_bias"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
+def test_what_makes_floats_names_itself_beside_another_dtype(name: str, dtype: str) -> None:
+    make: Any = F.alibi_bias if name == "alibi_bias" else getattr(ta, name)
+    given: Any = (ta.ones(2),) if name.endswith("_like") else (2, 3)
+    said = f"{name.removesuffix('_like')} needs a floating dtype, got {dtype}: use .to(ta.float32)"
+    with pytest.raises(DtypeError) as caught:
+        make(*given, dtype=dtype)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
+def test_what_requires_gradients_is_written_into_floats_alone(dtype: str) -> None:
+    x = ta.ones(3, dtype=dtype)
+    with pytest.raises(DtypeError, match=f"is written into floats, got {dtype}: use"):
+        x[0] = leaf(1.0)[0]
+    assert x.tolist() == [1, 1, 1]
+    x[0] = leaf(0.0)[0].detach()
+    assert x.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_one_input_that_is_named_twice_share_no_memory(create_graph: bool) -> None:
+    x, w = leaf(1.0, -2.0), leaf(0.5, 3.0)
+    found = ta.grad(x * w, [x, x, w, x], ta.tensor([1.0, -1.0]), create_graph=create_graph)
+    assert [g.tolist() for g in found] == [[0.5, -3.0]] * 2 + [[1.0, 2.0], [0.5, -3.0]]
+    for i, gradient in enumerate(found):
+        for other in found[:i]:
+            assert not np.shares_memory(gradient._data, other._data)
