@@ -214,7 +214,7 @@ def test_defaults_are_greedy_with_a_pad_of_zero():
 
 
 def test_a_stop_within_a_longer_prompt_ends_nothing():
-    """Also not the id that a sample would choose there: until its own prompt ends it chooses none."""
+    """Nor does the id that a sample would choose there, because it chooses none."""
 
     def scores(ids):  # id 0 is the likeliest after a prompt of two
         return ta.tensor([[9.0, 1.0, 0.0] if ids.shape[1] < 3 else [0.0, 9.0, 1.0]] * len(ids))
