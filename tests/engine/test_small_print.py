@@ -446,3 +446,30 @@ def test_gradients_of_one_input_that_is_named_twice_share_no_memory(create_graph
     for i, gradient in enumerate(found):
         for other in found[:i]:
             assert not np.shares_memory(gradient._data, other._data)
+
+
+@pytest.mark.parametrize("kind", [bool, np.bool_], ids=["python", "numpy"])
+@pytest.mark.parametrize("value", [True, False])
+def test_each_reduction_takes_a_boolean_of_numpy_too(value: bool, kind: Any) -> None:
+    x = ta.tensor([[1.0, -2.0, 4.0], [3.0, 0.5, 2.0]])
+    single = ["max", "min", "prod", "argmax", "argmin"]
+    several = ["sum", "mean", "var", "std", "norm", "amax", "amin", "logsumexp", "all", "any"]
+    for name in single + several:
+        out: Any = getattr(x, name)(dim=1, keepdim=kind(value))
+        out = out[0] if isinstance(out, tuple) else out
+        assert out.shape == ((2, 1) if value else (2,))
+
+
+def test_a_number_that_no_float_holds_is_named_with_the_op() -> None:
+    x, large = ta.ones(2), 10**400
+    for name, call in (("mul", lambda: x * large), ("add", lambda: x + large)):
+        with pytest.raises(
+            DtypeError, match=rf"^{name} does not take \(float32\[2\], int\): int too"
+        ):
+            call()
+
+
+def test_random_numbers_have_all_digits_of_their_dtype() -> None:
+    for make in (ta.rand, ta.randn):
+        x = make(64, dtype=ta.float64).numpy()
+        assert (x != x.astype(np.float32)).mean() > 0.9
