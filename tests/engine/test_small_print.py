@@ -473,3 +473,24 @@ def test_random_numbers_have_all_digits_of_their_dtype() -> None:
     for make in (ta.rand, ta.randn):
         x = make(64, dtype=ta.float64).numpy()
         assert (x != x.astype(np.float32)).mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
+def test_an_integer_of_numpy_takes_the_dtype_beside_it(dtype: str) -> None:
+    x = ta.tensor([3, 5], dtype=dtype)
+    for out in (x + np.int64(1), np.int64(1) + x, x * np.uint8(2), x - np.int16(1)):
+        assert out.dtype == dtype
+
+
+def test_pieces_name_the_dimension_that_they_do_not_fill() -> None:
+    for dim in (0, 1):
+        with pytest.raises(ShapeError) as caught:
+            ta.ones(3, 3).split([1, 1], dim)
+        assert str(caught.value) == f"split sizes [1, 1] do not add up to 3 (dim {dim})"
+
+
+def test_a_module_as_a_key_would_not_be_found_either() -> None:
+    module = nn.Module()
+    for name, value in (("keys", {nn.ReLU(): 1}), ("values", {1: [nn.ReLU()]})):
+        with pytest.raises(TypeError, match=f"^'{name}' is a dict with modules"):
+            setattr(module, name, value)

@@ -347,3 +347,26 @@ def test_the_state_of_a_module_is_its_own_memory() -> None:
     assert not module.weight.any()
     assert not module.bias.any()
     assert ours.ones(2).type("torch.LongTensor").dtype == ours.int64
+
+
+def test_an_option_of_a_new_tensor_comes_before_what_the_old_one_has() -> None:
+    x = ours.ones(2, dtype=ours.float16)
+    for make in (x.new_zeros, x.new_ones, x.new_empty):
+        assert (make((3,)).dtype, make((3,), dtype=ours.int64).dtype) == (x.dtype, ours.int64)
+    assert x.new_full((1,), 2.0, dtype=ours.float64).dtype == ours.float64
+    assert x.new_tensor([1.0], dtype=ours.float32).dtype == ours.float32
+
+
+def test_a_number_that_is_not_zero_has_no_place_as_a_row() -> None:
+    number = ours.tensor(5.0)
+    assert number.nonzero().shape == (1, 0)
+    assert [place.tolist() for place in number.nonzero(as_tuple=True)] == [[0]]
+
+
+def test_a_factor_and_a_condition_are_taken_by_methods_too() -> None:
+    x, y = ours.tensor([1.0, 5.0]), ours.tensor([2.0, -3.0])
+    assert x.add(y, alpha=3).tolist() == [7.0, -4.0]
+    assert x.sub(y, alpha=3).tolist() == [-5.0, 14.0]
+    assert x.where(ours.tensor([True, False]), y).tolist() == [1.0, -3.0]
+    assert x.sign_().tolist() == x.tolist() == [1.0, 1.0]
+    assert ours.ones(2, 2).triu_().tolist() == [[1.0, 1.0], [0.0, 1.0]]
