@@ -239,3 +239,9 @@ def test_each_sample_has_chances_whatever_the_temperature(temperature):
 def test_without_samples_the_result_holds_integers():
     for options in ({}, {"temperature": 1.0}, {"num_beams": 2}):
         assert generate(uniform, np.zeros((0, 2), np.int8), 3, **options).dtype == np.int64
+
+
+@pytest.mark.parametrize("stop", [[-1, 2], [2, -1], [3, -2, -1], -5])
+def test_the_smallest_of_the_stops_is_named(stop):
+    with pytest.raises(ValueError, match=rf"so it is >= 0, got {np.min(stop)}$"):
+        generate(uniform, [[1]], 3, stop=stop)

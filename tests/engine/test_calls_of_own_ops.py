@@ -217,14 +217,3 @@ def test_a_forward_that_returns_a_masked_array_is_refused(hidden: bool) -> None:
     for x in (ta.ones(2), leaf([1.0, 2.0])):
         with pytest.raises(DtypeError, match=r"^a masked array would lose its mask: pass \.filled"):
             op(x)
-
-
-def test_an_argument_may_have_the_name_of_the_gradient() -> None:
-    @ta.op
-    def scaled(grad, y):
-        return grad * y
-
-    scaled.vjp("grad")(lambda grad, y: grad * y)
-    x = leaf([1.0, -2.0])
-    scaled(x, 3.0).backward(ta.tensor([1.0, -1.0]))
-    assert x.grad.tolist() == [3.0, -3.0]
