@@ -211,3 +211,37 @@ def test_defaults_are_greedy_with_a_pad_of_zero():
     ((ids, value),) = beam_search(scores, [[2]], 3)[0]
     assert ids.tolist() == [2, 1, 1]
     assert math.isclose(value, 2 * (3 - math.log(math.exp(3) + math.e + 1)), rel_tol=1e-6)
+
+
+def test_a_stop_within_a_longer_prompt_ends_nothing():
+    """Nor does the id that a sample would choose there, because it chooses none."""
+
+    def scores(ids):  # id 0 is the likeliest after a prompt of two
+        return ta.tensor([[9.0, 1.0, 0.0] if ids.shape[1] < 3 else [0.0, 9.0, 1.0]] * len(ids))
+
+    for options in ({}, {"num_beams": 2}, {"temperature": 1e-3}):
+        found = generate(scores, [[1, -1, -1], [2, 2, 2]], 5, stop=0, pad=-1, **options)
+        assert found.tolist() == [[1, 0, -1, -1, -1], [2, 2, 2, 1, 1]]
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-9, 1e-3, 0.1, 10.0, 1e300])
+def test_each_sample_has_chances_whatever_the_temperature(temperature):
+    """A sample that is unsure of all ids stands beside one that is sure of one."""
+    logs = np.log([[0.001, 0.998, 0.001], [0.5, 0.25, 0.25], [0.25, 0.35, 0.4]])
+    found = chances(logs, temperature, None, None)
+    for row, numbers in zip(found, logs, strict=True):
+        alone = chances(numbers[None], temperature, None, None)[0]
+        np.testing.assert_array_equal(row, alone)
+        assert math.isclose(row.sum(), 1.0)
+    assert found.argmax(axis=1).tolist() == [1, 0, 2] or temperature > 1e3
+
+
+def test_without_samples_the_result_holds_integers():
+    for options in ({}, {"temperature": 1.0}, {"num_beams": 2}):
+        assert generate(uniform, np.zeros((0, 2), np.int8), 3, **options).dtype == np.int64
+
+
+@pytest.mark.parametrize("stop", [[-1, 2], [2, -1], [3, -2, -1], -5])
+def test_the_smallest_of_the_stops_is_named(stop):
+    with pytest.raises(ValueError, match=rf"so it is >= 0, got {np.min(stop)}$"):
+        generate(uniform, [[1]], 3, stop=stop)

@@ -15,7 +15,7 @@ from messages import all_differences
 import tinyattn as ta
 from tinyattn.engine.op import registry
 from tinyattn.engine.versions import UNREACHED
-from tinyattn.errors import GraphError, InPlaceError
+from tinyattn.errors import DtypeError, GraphError, InPlaceError
 
 # Each with the names that its rule covers, and whether it has the option `scale`.
 FORWARDS: dict[str, tuple[Callable[..., Any], tuple[str, ...], bool]] = {
@@ -208,3 +208,12 @@ def test_pairs_of_own_ops_keep_to_themselves() -> None:
         (gradient,) = ta.grad(one(other(x)), x, ta.tensor([1.0, 10.0]))
         factor = one.spec.options["times"] * other.spec.options["times"]
         assert gradient.tolist() == [factor, 10 * factor]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_forward_that_returns_a_masked_array_is_refused(hidden: bool) -> None:
+    """Whatever it hides, because the Tensor has no place for a mask."""
+    op = ta.op(lambda x: np.ma.array(x * 1, mask=[hidden, False]))
+    for x in (ta.ones(2), leaf([1.0, 2.0])):
+        with pytest.raises(DtypeError, match=r"^a masked array would lose its mask: pass \.filled"):
+            op(x)

@@ -127,3 +127,12 @@ def test_other_dtypes_keep_theirs(name: str, dtype: Any) -> None:
     x = leaf(np.linspace(-2, 2, 64 * 16).reshape(64, 16).astype(dtype))
     out = ROWS[name][0](x)
     assert out.dtype == ta.grad(out, x, ta.ones_like(out))[0].dtype == dtype
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_a_bias_brings_a_product_back_that_alone_would_overflow(rows: int) -> None:
+    x = ta.full((rows, 8), 128.0, dtype=ta.float16)
+    weight = ta.full((2, 8), 100.0, dtype=ta.float16)
+    assert np.isinf(F.linear(x, weight).numpy()).all()
+    found = F.linear(x, weight, ta.full((2,), -60_000.0, dtype=ta.float16))
+    assert (found.dtype, found.tolist()) == (np.float16, [[42_400.0] * 2] * rows)

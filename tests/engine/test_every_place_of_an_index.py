@@ -319,3 +319,24 @@ def test_the_gradient_of_a_written_value_has_the_shape_of_the_value(name: str) -
         np.testing.assert_array_equal(x.grad.numpy(), of_x)
         assert given.grad.shape == shape
         np.testing.assert_allclose(given.grad.numpy(), of_value.reshape(shape), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "shape", [(5,), (1,), (0,), (7,), (2, 2), (1, 5), (3, 2, 2), (0, 2)], ids=str
+)
+@pytest.mark.parametrize("size", [(4,), (3, 4), (3, 4, 5)], ids=str)
+def test_numbers_along_each_dimension_have_their_gradient(
+    size: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    """Numbers of one dimension and of several, fewer and more than there are places."""
+    for dim in range(len(size)):
+        numbers = rng_of(4).randint(-size[dim], size[dim], shape)
+        index = (*[slice(None)] * dim, numbers)
+        values = signed(rng_of(5), *size)
+        x = leaf(values)
+        out = x[index]
+        np.testing.assert_array_equal(out.detach().numpy(), values[index])
+        grad, right = signed(rng_of(6), *out.shape), np.zeros(size)
+        np.add.at(right, index, grad)
+        pull(out, grad)
+        np.testing.assert_allclose(x.grad.numpy(), right, rtol=1e-14)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from inspect import signature
 from typing import Any
 
@@ -388,3 +389,14 @@ def test_contiguous_and_type_as() -> None:
     for name in ("type_as", "expand_as"):
         with pytest.raises(TypeError, match="other must be a Tensor, got float"):
             getattr(x, name)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"), ("floor_divide", "//")],
+)
+def test_the_name_of_an_operator_says_what_to_write_in_place_too(name: str, operator: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"write x {operator} y")):
+        getattr(ta.ones(1), name)
+    with pytest.raises(AttributeError, match=re.escape(f"write x {operator}= y")):
+        getattr(ta.ones(1), f"{name}_")

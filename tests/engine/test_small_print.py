@@ -414,3 +414,83 @@ def test_names_of_a_module_are_those_that_it_defines() -> None:
     assert (module["__all__"], module["__dir__"]()) == (["first"], ["first"])
     with pytest.raises(AttributeError, match="second"):
         module["__getattr__"]("second")
+
+
+@pytest.mark.parametrize("name", ["rand", "randn", "rand_like", "randn_like", "alibi_bias"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
+def test_what_makes_floats_names_itself_beside_another_dtype(name: str, dtype: str) -> None:
+    make: Any = F.alibi_bias if name == "alibi_bias" else getattr(ta, name)
+    given: Any = (ta.ones(2),) if name.endswith("_like") else (2, 3)
+    said = f"{name.removesuffix('_like')} needs a floating dtype, got {dtype}: use .to(ta.float32)"
+    with pytest.raises(DtypeError) as caught:
+        make(*given, dtype=dtype)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8"])
+def test_what_requires_gradients_is_written_into_floats_alone(dtype: str) -> None:
+    x = ta.ones(3, dtype=dtype)
+    with pytest.raises(DtypeError, match=f"is written into floats, got {dtype}: use"):
+        x[0] = leaf(1.0)[0]
+    assert x.tolist() == [1, 1, 1]
+    x[0] = leaf(0.0)[0].detach()
+    assert x.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_one_input_that_is_named_twice_share_no_memory(create_graph: bool) -> None:
+    x, w = leaf(1.0, -2.0), leaf(0.5, 3.0)
+    found = ta.grad(x * w, [w, x, x, w, x], ta.tensor([1.0, -1.0]), create_graph=create_graph)
+    of_w, of_x = [1.0, 2.0], [0.5, -3.0]
+    assert [g.tolist() for g in found] == [of_w, of_x, of_x, of_w, of_x]
+    for i, gradient in enumerate(found):
+        for other in found[:i]:
+            assert not np.shares_memory(gradient._data, other._data)
+
+
+@pytest.mark.parametrize("kind", [bool, np.bool_], ids=["python", "numpy"])
+@pytest.mark.parametrize("value", [True, False])
+def test_each_reduction_takes_a_boolean_of_numpy_too(value: bool, kind: Any) -> None:
+    x = ta.tensor([[1.0, -2.0, 4.0], [3.0, 0.5, 2.0]])
+    single = ["max", "min", "prod", "argmax", "argmin"]
+    several = ["sum", "mean", "var", "std", "norm", "amax", "amin", "logsumexp", "all", "any"]
+    for name in single + several:
+        out: Any = getattr(x, name)(dim=1, keepdim=kind(value))
+        out = out[0] if isinstance(out, tuple) else out
+        assert out.shape == ((2, 1) if value else (2,))
+
+
+def test_a_number_that_no_float_holds_is_named_with_the_op() -> None:
+    x, large = ta.ones(2), 10**400
+    for name, call in (("mul", lambda: x * large), ("add", lambda: x + large)):
+        with pytest.raises(
+            DtypeError, match=rf"^{name} does not take \(float32\[2\], int\): int too"
+        ):
+            call()
+
+
+def test_random_numbers_have_all_digits_of_their_dtype() -> None:
+    for make in (ta.rand, ta.randn):
+        x = make(64, dtype=ta.float64).numpy()
+        assert (x != x.astype(np.float32)).mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
+def test_an_integer_of_numpy_takes_the_dtype_beside_it(dtype: str) -> None:
+    x = ta.tensor([3, 5], dtype=dtype)
+    for out in (x + np.int64(1), np.int64(1) + x, x * np.uint8(2), x - np.int16(1)):
+        assert out.dtype == dtype
+
+
+def test_pieces_name_the_dimension_that_they_do_not_fill() -> None:
+    for dim in (0, 1):
+        with pytest.raises(ShapeError) as caught:
+            ta.ones(3, 3).split([1, 1], dim)
+        assert str(caught.value) == f"split sizes [1, 1] do not add up to 3 (dim {dim})"
+
+
+def test_a_module_as_a_key_would_not_be_found_either() -> None:
+    module = nn.Module()
+    for name, value in (("keys", {nn.ReLU(): 1}), ("values", {1: [nn.ReLU()]})):
+        with pytest.raises(TypeError, match=f"^'{name}' is a dict with modules"):
+            setattr(module, name, value)

@@ -10,7 +10,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine import rules
-from tinyattn.errors import InPlaceError
+from tinyattn.errors import DtypeError, GraphError, InPlaceError
 
 
 def leaf(*numbers: float) -> ta.Tensor:
@@ -154,3 +154,74 @@ def test_activations_of_float16_are_computed_in_float32(name: str) -> None:
     found, wide = getattr(F, name)(x), getattr(F, name)(x.to(ta.float32))
     assert found.dtype == np.float16
     np.testing.assert_array_equal(found.numpy(), wide.numpy().astype(np.float16))
+
+
+ASKED = ["int8", "uint8", "int32", "int64", "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", ASKED)
+def test_a_reduction_has_the_dtype_that_is_asked_for(dtype: str) -> None:
+    for given in ASKED:
+        x = ta.tensor([[1, 2], [3, 1]], dtype=given)
+        for found, right in (
+            (x.sum(dtype=dtype), 7),
+            (x.sum(0, dtype=dtype), [4, 3]),
+            (x.prod(dtype=dtype), 6),
+            (x.prod(0, dtype=dtype), [3, 2]),
+            (x.prod(1, True, dtype=dtype), [[2], [3]]),
+            (x.cumsum(0, dtype=dtype), [[1, 2], [4, 3]]),
+        ):
+            assert (found.dtype, found.tolist()) == (np.dtype(dtype), right)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "norm", "amax", "amin", "logsumexp"])
+def test_no_dimensions_are_all_dimensions(name: str, keepdim: bool) -> None:
+    values = np.array([[1.0, -2.0, 4.0], [3.0, 0.5, 2.0]])
+    options: dict[str, Any] = {"keepdim": keepdim}
+    results = []
+    for dim in (None, (), [], (0, 1), (-1, 0)):
+        x = ta.tensor(values, requires_grad=True)
+        whole = (0, 1) if dim is None and name in ("amax", "amin", "logsumexp") else dim
+        out = getattr(x, name)(dim=whole, **options)
+        assert out.shape == ((1, 1) if keepdim else ())
+        out.backward(ta.full(out.shape, -2.0, dtype=ta.float64))
+        results.append((out.item(), x.grad.numpy()))
+    for value, slope in results[1:]:
+        np.testing.assert_allclose(value, results[0][0], rtol=1e-15)
+        np.testing.assert_allclose(slope, results[0][1], rtol=1e-14)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_error_of_a_gradient_names_the_place_of_its_argument(place: int) -> None:
+    @ta.op
+    def added(x, y, z):
+        return x + y + z
+
+    added.vjp("x", "y", "z")(lambda grad: tuple(None if i == place else grad for i in range(3)))
+    said = f"^a derivative rule of added returned None instead of a gradient for argument {place}: "
+    with pytest.raises(GraphError, match=said):
+        added(leaf(1.0), leaf(1.0), leaf(1.0)).backward(ta.tensor([-1.0]))
+
+
+def test_every_array_is_compared_with_the_first_though_one_is_left_out() -> None:
+    x, wide = ta.ones(2, 3), ta.ones(3, dtype=ta.float64)
+    with pytest.raises(DtypeError, match=r"^layer_norm: x is float32, bias is float64: "):
+        F.layer_norm(x, 3, None, wide)
+
+
+@pytest.mark.parametrize("old", [1.0, -2.0])
+def test_zeros_are_written_through_each_kind_of_view(old: float) -> None:
+    """A zero that is written counts as well as another number."""
+    for view in (
+        lambda x: x.T,
+        lambda x: x.reshape(4),
+        lambda x: x[1:],
+        lambda x: x.T[0],
+    ):
+        w, weight = leaf(0.0), ta.full((2, 2), old) * leaf(1.0)
+        right = weight.numpy()
+        view(right)[...] = 0
+        part = view(weight)
+        part *= w
+        assert weight.tolist() == right.tolist()

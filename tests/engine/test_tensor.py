@@ -319,3 +319,37 @@ def test_without_a_dtype_the_usual_one_is_made() -> None:
     assert ta.randint(0, 5, (2,), dtype=None).dtype == ta.int64
     assert ta.ones(2, dtype=ta.bool).all()
     assert ta.zeros(2, dtype=ta.uint8).dtype == ta.uint8
+
+
+def test_the_text_of_many_dimensions_and_of_none() -> None:
+    assert repr(ta.zeros(0)) == "tensor([])"
+    assert repr(ta.zeros(0, 3)) == "tensor([], size=(0, 3))"
+    for ndim in range(3, 8):  # at least one element at each edge
+        text = repr(ta.zeros(*[4] * ndim))
+        if 4**ndim > 1000:
+            assert text.splitlines()[0].count("0.") == min(4, 2 * max(1, 5 - ndim))
+            assert text.endswith(f"size={(4,) * ndim})")
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int8, np.uint64, np.float16, np.float64])
+def test_a_number_of_each_kind_is_looked_for(kind: type) -> None:
+    x = ta.tensor([1.0, 3.0])
+    assert kind(3) in x
+    assert kind(2) not in x
+
+
+@pytest.mark.parametrize(
+    "name", ["+", "-", "*", "/", "//", "%", "@", "==", "!=", "<", "<=", ">", ">="]
+)
+def test_an_array_before_an_operator_is_the_first_operand(name: str) -> None:
+    x, y = np.array([7.0, -5.0, 2.0]), np.array([2.0, 3.0, 2.0])
+    found = eval(f"x {name} y", {"x": x, "y": ta.tensor(y)})
+    assert isinstance(found, ta.Tensor)
+    np.testing.assert_array_equal(found.numpy(), eval(f"x {name} y", {"x": x, "y": y}))
+
+
+@pytest.mark.parametrize("name", ["&", "|", "^"])
+def test_an_array_of_bits_before_an_operator(name: str) -> None:
+    x, y = np.array([12, 5, 7]), np.array([10, 6, 7])
+    found = eval(f"x {name} y", {"x": x, "y": ta.tensor(y)})
+    assert found.tolist() == eval(f"x {name} y", {"x": x, "y": y}).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -83,3 +84,17 @@ def test_a_gradient_on_a_device_is_summed_where_an_argument_was_broadcast(cuda: 
     bias = ta.tensor([0.5, -2.0], device="cuda", requires_grad=True)
     (x * bias).backward(ta.tensor([[1.0, -1.0], [2.0, 0.5]], device="cuda"))
     assert bias.grad.tolist() == [7.0, 0.0]
+
+
+@pytest.mark.parametrize("error", ["ImportError('libcudart')", "ModuleNotFoundError('fastrlock')"])
+def test_a_library_that_cannot_be_loaded_is_as_if_it_were_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """Such as a CuPy whose CUDA is missing."""
+    (tmp_path / "cupy.py").write_text(f"raise {error}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.setattr(backend, "_cuda_module", None)
+    assert ta.cuda_is_available() is False
+    with pytest.raises(DeviceError, match=r'^device "cuda" needs CuPy'):
+        ta.ones(2).cuda()

@@ -470,3 +470,25 @@ def test_a_function_that_writes_to_its_argument_is_told_so(smooth: bool) -> None
     writing = op_with(forward, lambda grad: grad * 1.0)
     with pytest.raises(GradcheckError, match="writes to an argument"):
         check_op(writing, [(leaf(1.0, 2.0),)], smooth=smooth)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_numbers_that_tie_share_one_gradient(inputs: int, seed: int) -> None:
+    """Each part may lie between the slopes, so only a move of all together shows their sum."""
+
+    def rule(grad: Any, x: Any, out: Any) -> Any:
+        return grad * (x == out) / (x == out).sum()
+
+    in_parts = op_with(lambda x: x.max(), rule)
+    of_each = op_with(lambda x: x.max(), lambda grad, x, out: grad * (x == out))
+
+    def is_right(largest: Any) -> bool:
+        xs = [leaf(0.5, 0.5, -1.0) for _ in range(inputs)]
+        try:
+            return ta.gradcheck(lambda *xs: sum(map(largest, xs)), xs, fast=True, seed=seed)
+        except GradcheckError:
+            return False
+
+    assert is_right(in_parts)
+    assert not is_right(of_each)

@@ -272,3 +272,104 @@ def test_batches_of_indices(torch: Any, n: int) -> None:
         again = list(data.RandomSampler(range(n), True, draws))
         assert len(again) == (draws or n)
         assert set(again) <= set(range(n))
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+def test_a_source_of_another_shape_is_named_with_both_shapes(name: str) -> None:
+    x = ours.ones(3, 2)
+    for dim, index, right, wrong in ((0, [0, 1], (2, 2), (3, 2)), (1, [0], (3, 1), (3, 3))):
+        with pytest.raises(ShapeError) as caught:
+            getattr(x, name)(dim, ours.tensor(index), ours.ones(wrong))
+        assert str(caught.value) == f"{name} takes a source of shape {right}, got {wrong}"
+
+
+def test_float16_is_rounded_to_digits_in_a_wider_dtype() -> None:
+    """1000 to two digits is 100,000 on the way."""
+    x = np.array([1000.5, -2.345, 60_000.0, 0.125], np.float16)
+    for digits in (0, 1, 2, 3):
+        found = ours.round(ours.tensor(x), decimals=digits)
+        assert found.dtype == ours.float16
+        right = np.round(x.astype(np.float32), digits).astype(np.float16)
+        assert found.tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (1, 1), (3, 1), (1, 2), (3, 2)], ids=str)
+def test_values_that_are_put_broadcast_to_the_places(shape: tuple[int, ...]) -> None:
+    rng = np.random.RandomState(0)
+    start, cotangent, values = rng.randn(4, 2), rng.randn(4, 2), np.array(rng.randn(*shape))
+    rows = np.array([0, 3, 0])
+    x, given = (ours.tensor(a, requires_grad=True) for a in (start, values))
+    out = x.index_put((ours.tensor(rows),), given, accumulate=True)
+    right = start.copy()
+    np.add.at(right, rows, np.broadcast_to(values, (3, 2)))
+    np.testing.assert_allclose(out.detach().numpy(), right, rtol=1e-14)
+    out.backward(ours.tensor(cotangent))
+    summed = cotangent[rows]
+    np.testing.assert_array_equal(x.grad.numpy(), cotangent)
+    lost = tuple(range(2 - len(shape)))
+    summed = summed.sum(lost) if lost else summed
+    ones = tuple(i for i, n in enumerate(shape) if n == 1)
+    summed = summed.sum(ones, keepdims=True) if ones else summed
+    np.testing.assert_allclose(given.grad.numpy(), summed, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+def test_windows_of_each_size_come_last(dim: int) -> None:
+    values = np.random.RandomState(0).randn(3, 4, 5)
+    for size in range(1, values.shape[dim] + 1):
+        for step in (1, 2, 7):
+            right = np.lib.stride_tricks.sliding_window_view(values, size, dim)
+            places = [slice(None)] * 4
+            places[dim % 3] = slice(None, None, step)
+            found = ours.tensor(values).unfold(dim, size, step)
+            np.testing.assert_array_equal(found.numpy(), right[tuple(places)])
+    with pytest.raises(ShapeError):
+        ours.tensor(values).unfold(dim, values.shape[dim] + 1, 1)
+
+
+def test_products_that_are_added_have_both_factors() -> None:
+    rng = np.random.RandomState(0)
+    x, y, z = rng.randn(2, 2), rng.randn(2, 3), rng.randn(3, 2)
+    for options, beta, alpha in (({}, 1, 1), ({"beta": 3.0}, 3, 1), ({"alpha": -2.0}, 1, -2)):
+        right = beta * x + alpha * (y @ z)
+        a, b, c = map(ours.tensor, (x, y, z))
+        np.testing.assert_allclose(ours.addmm(a, b, c, **options).numpy(), right, rtol=1e-12)
+        found = ours.baddbmm(a[None], b[None], c[None], **options)
+        np.testing.assert_allclose(found.numpy(), right[None], rtol=1e-12)
+    for wrong in ((b, c[:, 0]), (b[None], c), (b[0], c)):
+        with pytest.raises(ShapeError):
+            ours.mm(*wrong)
+
+
+def test_the_state_of_a_module_is_its_own_memory() -> None:
+    module = nn.Linear(2, 2)
+    state = module.state_dict()
+    for tensor in state.values():
+        assert not tensor.requires_grad
+        tensor.zero_()
+    assert not module.weight.any()
+    assert not module.bias.any()
+    assert ours.ones(2).type("torch.LongTensor").dtype == ours.int64
+
+
+def test_an_option_of_a_new_tensor_comes_before_what_the_old_one_has() -> None:
+    x = ours.ones(2, dtype=ours.float16)
+    for make in (x.new_zeros, x.new_ones, x.new_empty):
+        assert (make((3,)).dtype, make((3,), dtype=ours.int64).dtype) == (x.dtype, ours.int64)
+    assert x.new_full((1,), 2.0, dtype=ours.float64).dtype == ours.float64
+    assert x.new_tensor([1.0], dtype=ours.float32).dtype == ours.float32
+
+
+def test_a_number_that_is_not_zero_has_no_place_as_a_row() -> None:
+    number = ours.tensor(5.0)
+    assert number.nonzero().shape == (1, 0)
+    assert [place.tolist() for place in number.nonzero(as_tuple=True)] == [[0]]
+
+
+def test_a_factor_and_a_condition_are_taken_by_methods_too() -> None:
+    x, y = ours.tensor([1.0, 5.0]), ours.tensor([2.0, -3.0])
+    assert x.add(y, alpha=3).tolist() == [7.0, -4.0]
+    assert x.sub(y, alpha=3).tolist() == [-5.0, 14.0]
+    assert x.where(ours.tensor([True, False]), y).tolist() == [1.0, -3.0]
+    assert x.sign_().tolist() == x.tolist() == [1.0, 1.0]
+    assert ours.ones(2, 2).triu_().tolist() == [[1.0, 1.0], [0.0, 1.0]]

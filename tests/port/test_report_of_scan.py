@@ -357,3 +357,39 @@ def test_a_package_that_needs_pytorch_is_left_out_of_every_import(package: str) 
     for line in (f"from .{package} import x", f"from . import {package}", f"import my.{package}",
                  f"import my_{package}", f"from my.{package} import x"):  # fmt: skip
         assert "left out" not in Scan(line).groups, line
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_changed_file_keeps_its_encoding_and_its_newlines(
+    tmp_path: Path, encoding: str, newline: str
+) -> None:
+    lines = [f"# -*- coding: {encoding} -*-", 'x = "ä"; import torch  # ü', "y = 1", ""]
+    path = tmp_path / "program.py"
+    path.write_bytes(newline.join(lines).encode(encoding))
+    assert scan.main([str(path)], write=True) == 0
+    lines[1] = 'x = "ä"; import tinyattn.torch_names as torch  # ü'
+    assert path.read_bytes() == newline.join(lines).encode(encoding)
+
+
+def test_a_file_with_both_newlines_gets_those_of_windows(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_bytes(b"import torch\nx = 1\r\n")
+    assert scan.main([str(path)], write=True) == 0
+    assert path.read_bytes() == b"import tinyattn.torch_names as torch\r\nx = 1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "group"),
+    [
+        ("x", "differs a little"),
+        ("x, dim=1", "differs a little"),
+        ("x, p=1.0", "differs"),
+        ("x, 1.0", "differs"),
+        ("x, **options", "differs"),
+        ("*xs", "differs"),
+    ],
+)
+def test_an_option_that_may_be_hidden_counts_as_given(arguments: str, group: str) -> None:
+    groups = Scan(f"import torch.nn.functional as F\nF.normalize({arguments})\n").groups
+    assert "torch.nn.functional.normalize" in {name for name, _ in groups[group]}

@@ -24,13 +24,13 @@ from .shapes import squeeze
 @op
 def amax(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The largest values; elements that tie share the gradient."""
-    return x.max(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
+    return x.max(axis=checks.dims_of(x, dim, keepdim), keepdims=bool(keepdim))
 
 
 @op
 def amin(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The smallest values; elements that tie share the gradient."""
-    return x.min(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
+    return x.min(axis=checks.dims_of(x, dim, keepdim), keepdims=bool(keepdim))
 
 
 @amax.vjp("x")

@@ -57,7 +57,7 @@ def sum(
     **numpy_names: Dims,
 ) -> AnyTensor:
     """Sum over one dimension, several, or all, in `dtype`."""
-    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim, keepdim), keepdim)
+    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim, keepdim), bool(keepdim))
     return in_dtype(total, dtype)
 
 
@@ -70,7 +70,7 @@ def dx(grad, shape, dim):
 def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """Mean over one dimension, several, or all."""
     checks.require_float(x.dtype, "mean")
-    return sums.reduce_sum(x, checks.dims_of(x, dim, keepdim), keepdim, mean=True)
+    return sums.reduce_sum(x, checks.dims_of(x, dim, keepdim), bool(keepdim), mean=True)
 
 
 @mean.vjp("x")
@@ -159,7 +159,7 @@ def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     if x.dtype == np.float64:  # so that equal numbers give 0, though their mean is rounded
         values -= mean(values, dim, True)
     values *= values
-    total = values.sum(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
+    total = values.sum(axis=checks.dims_of(x, dim, keepdim), keepdims=bool(keepdim))
     return namespace(x).divide(total, degrees)
 
 
@@ -309,10 +309,10 @@ def product_by_halves(x: Any, dim: int) -> list[Any]:
 @op(differentiable=False)
 def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
-    return x.any(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
+    return x.any(axis=checks.dims_of(x, dim, keepdim), keepdims=bool(keepdim))
 
 
 @op(differentiable=False)
 def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
-    return x.all(axis=checks.dims_of(x, dim, keepdim), keepdims=keepdim)
+    return x.all(axis=checks.dims_of(x, dim, keepdim), keepdims=bool(keepdim))
