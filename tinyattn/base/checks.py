@@ -83,7 +83,8 @@ def check_one_dtype_and_device(function: str, **arrays: Any) -> None:
     for name, other in others:
         if other is None:
             continue
-        check_one_device(function, first, x, name, other)
+        if type(other) is not type(x):
+            check_one_device(function, first, x, name, other)
         if other.dtype is not x.dtype and other.dtype != x.dtype:
             raise DtypeError(
                 f"{function}: {first} is {x.dtype}, {name} is {other.dtype}: convert one with "
