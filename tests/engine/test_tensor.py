@@ -253,6 +253,7 @@ def test_a_tensor_of_pytorch_is_named_as_such(flip: bool) -> None:
     last = ta.op(lambda x, y: y)
     for call in (
         lambda: ta.where(pair[0] > 0, pair[1], 0.0),
+        lambda: ta.where(pair[0] > 0, pair[1], 1e5),
         lambda: ta.where(pair[1] > 0, *(reversed(pair) if flip else pair)),
         lambda: last(pair[1], pair[0]),  # the result of an op of a user
     ):

@@ -367,6 +367,8 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient._data.shape != data.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
-    check_one_device("backward", "gradient", gradient._data, "the tensor", data)
-    gradient = gradient.to(data.dtype)
+    if type(gradient._data) is not type(data):
+        check_one_device("backward", "gradient", gradient._data, "the tensor", data)
+    if gradient._data.dtype != data.dtype:
+        gradient = gradient.to(data.dtype)
     return gradient if create_graph else gradient._data

@@ -36,14 +36,14 @@ def number_beside(number: Any, arguments: Sequence[Any], must_fit: bool | None) 
 
     must_fit: raise DtypeError for an integer that the integers of the others cannot hold.
     """
-    # In the range of every dtype that it may meet: int8 ends at 127, float16 at 65,504.
-    is_small = 1e-4 < number < (6e4 if isinstance(number, float) else 100) or number == 0
-    if is_small and not isinstance(number, np.integer):  # int64 beside uint64 would be a float
+    # In the range of every dtype that it may meet: int8 ends at 127, float16 at 65,504. None of
+    # NumPy's, because int64 beside np.uint64 gives a float.
+    if 1e-4 < number < {float: 6e4, int: 100}.get(type(number), 0):
         return number
     for dtype in [x.dtype for x in arguments if hasattr(x, "dtype") and x is not number]:
-        if dtype.kind == "f":
+        if (kind := getattr(dtype, "kind", "?")) == "f":  # a dtype of PyTorch has none
             return wider_number(number, dtype)
-        if dtype.kind in "iu" and must_fit and not isinstance(number, float):
+        if kind in "iu" and must_fit and not isinstance(number, float):
             return as_array(number, dtype, None).item()
     return number
 
