@@ -38,7 +38,7 @@ def number_beside(number: Any, arguments: Sequence[Any], must_fit: bool | None) 
     """
     # In the range of every dtype that it may meet: int8 ends at 127, float16 at 65,504. None of
     # NumPy's, because int64 beside np.uint64 gives a float.
-    if 1e-4 < number < {float: 6e4, int: 100}.get(type(number), 0):
+    if (1e-4 < number or number == 0) and number < {float: 6e4, int: 100}.get(type(number), 0):
         return number
     for dtype in [x.dtype for x in arguments if hasattr(x, "dtype") and x is not number]:
         if (kind := getattr(dtype, "kind", "?")) == "f":  # a dtype of PyTorch has none
