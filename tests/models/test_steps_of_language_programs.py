@@ -79,8 +79,8 @@ def test_a_lora_has_the_rank_of_the_option_in_its_three_matrices(
     old.chat_template = template
     old.save_pretrained(tmp_path / "old")
     parts = language.data.Parts([], [])
-    for name, result in {"apart": None, "read_text": [types.SimpleNamespace(ids=[0] * 99)] * 2}.items():  # fmt: skip
-        noted.put(language, name, result)
+    noted.put(language, "apart")
+    noted.put(language, "read_text", [types.SimpleNamespace(ids=[0] * 99)] * 2)
     noted.put(language.data, "check_tokens")
     args = options_of(language, "--from", tmp_path / "old", "--lora", rank, "--out", tmp_path)
     model, training, held_out = language.model_and_text(args, parts)
@@ -362,9 +362,10 @@ def test_the_best_model_has_its_loras_merged_and_leaves_the_one_in_training(
     assert np.array_equal(table.numpy(), best["word.weight"] + 1)
 
 
-def test_a_measurement_says_how_it_goes(example, language, noted, capsys, tmp_path):
+def test_a_measurement_says_how_it_goes(example, language, noted, capsys, monkeypatch, tmp_path):
     """In the place of the run that was there: the folders of ids of others go."""
     trainer = trainer_of(example, language, tmp_path, "--steps", 40)
+    monkeypatch.setattr(language.Run, "saved", None)
     own = language.folder_of_ids(trainer.args)
     for folder in (own, tmp_path / "ids" / "other"):
         folder.mkdir(parents=True)
