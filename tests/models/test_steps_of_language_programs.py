@@ -4,6 +4,7 @@ prints and writes, with stand-ins for what takes time."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import math
 import sys
@@ -230,6 +231,45 @@ def test_a_part_has_a_window_and_its_target(example, language, noted, tmp_path, 
     model, *found = language.model_and_text(args, language.data.Parts([], []))
     assert found == texts
     assert model.config["vocab_size"] == model.tokenizer.get_vocab_size() == 3
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("failure", [None, ValueError, OSError, KeyError])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_text_that_is_refused_leaves_no_folder_and_ends_all_ranks(
+    example, language, noted, tmp_path, rank, failure, is_new
+):
+    """Rank 0 alone writes; a folder that was there stays, and one after an error of the disk."""
+    args, parts = options_of(language, "--out", tmp_path / "a"), language.data.Parts([], [])
+    folder = language.folder_of_ids(args)
+
+    def make(*_):
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer = example("language_data").character_tokenizer("abc")
+        (folder / "tokenizer.json").write_text(tokenizer.to_str(), "utf-8")
+        if failure:
+            raise failure("no")
+
+    if not is_new or rank:  # of another rank the first has made it
+        with contextlib.suppress(Exception):
+            make()
+    noted.put(language, "get_rank", rank)
+    noted.put(language, "all_reduce", lambda failed: failed or int(failure is not None and rank))
+    noted.put(language, "apart", make)
+    noted.put(language, "read_text", [types.SimpleNamespace(ids=[0] * 99)] * 2)
+    if failure is None:
+        language.model_and_text(args, parts)
+        assert ("read_text", folder, parts, rank) in noted.calls
+        assert [call for call in noted.calls if call[0] == "all_reduce"] == [("all_reduce", 0)] * 2
+    elif rank:
+        with pytest.raises(SystemExit, match="2"):
+            language.model_and_text(args, parts)
+    else:
+        with pytest.raises(failure, match="no"):
+            language.model_and_text(args, parts)
+    assert (("apart", parts, language.write_ids, args, parts, None) in noted.calls) == (not rank)
+    is_gone = failure is ValueError and is_new and not rank
+    assert (folder.exists(), args.out.exists()) == (not is_gone, not is_gone)
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [

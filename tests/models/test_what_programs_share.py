@@ -88,8 +88,8 @@ def test_what_an_encoding_lacks_is_printed_as_an_escape(programs, monkeypatch):
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, KeyError, IndexError, ZeroDivisionError])
 def test_what_is_wrong_in_a_file_names_the_file(programs, error):
-    said = (r"^a\.json is damaged, or does not fit the file beside it: train again with --overwrite "
-            rf"\({error.__name__}: '?why'?\)$")  # fmt: skip
+    said = (r"^a\.json is damaged, or does not fit the file beside it: train again with "
+            rf"--overwrite \({error.__name__}: '?why'?\)$")  # fmt: skip
     with pytest.raises(ValueError, match=said) as caught, programs.reading(Path("a.json")):
         raise error("why")
     assert caught.value.__suppress_context__
