@@ -1,0 +1,341 @@
+"""The texts of language models in their pieces, chats, and what programs share: exact values,
+sentences and calls."""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import gzip
+import hashlib
+import importlib
+import json
+import lzma
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_causal import needs_tokenizers
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = needs_tokenizers
+
+
+@pytest.fixture
+def example(monkeypatch):
+    for package in ("tqdm", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """A function that puts a stand-in in a place, and the list of all calls of stand-ins."""
+    calls = []
+
+    def stand_in(place, name, result=None):
+        def call(*args, **options):
+            calls.append((name, args, options) if options else (name, *args))
+            return result(*args, **options) if callable(result) else result
+
+        monkeypatch.setattr(place, name, call)
+
+    return types.SimpleNamespace(calls=calls, put=stand_in)
+
+
+# language_data
+
+
+@pytest.fixture
+def data(example):
+    return example("language_data")
+
+
+def test_the_standard_library_is_its_python_without_tests_and_tables(data, monkeypatch, tmp_path):
+    left_out = (
+        "test",
+        "tests",
+        "idle_test",
+        "site-packages",
+        "dist-packages",
+        "lib2to3",
+        "encodings",
+    )
+    kept = ["b.py", "json/a.py", "json/tool/c.py", "testing/d.py"]
+    for name in (*kept, "e.pyc", "f.txt", *(f"{x}/g.py" for x in left_out), "json/tests/h.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(data.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    assert data.standard_library() == [tmp_path / name for name in kept]
+
+
+def test_three_reasons_are_kept_of_files_that_may_be_texts(data, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(5):
+        (folder / f"{i}.txt").write_bytes(b"\xff")
+    (folder / "0.png").write_bytes(b"\0")
+    (folder / "z.txt").write_bytes(b"z")
+    found, others, reasons = data.files_of([folder, folder / "z.txt"], tmp_path)
+    assert (found, others) == ([folder / "z.txt"] * 2, 6)
+    assert [reason.split(" ")[0] for reason in reasons] == [
+        str(folder / f"{i}.txt") for i in range(3)
+    ]
+
+
+def test_copies_are_named_with_the_first_file_of_their_contents(data, tmp_path):
+    paths = [tmp_path / name for name in "abcdef"]
+    for path, content in zip(paths, ["x", "y", "x", "", "y", ""], strict=True):
+        path.write_text(content)
+    a, b, c, d, e, _ = paths
+    found, digest, copies = data.distinct([*paths, a])  # a file that is named twice is no copy
+    assert (found, copies) == ([a, b, d], [(c, a), (e, b)])
+    digests = [hashlib.sha256(x).digest() for x in (b"x", b"y", b"")]
+    assert digest == hashlib.sha256(b"".join(digests)).hexdigest()
+    assert data.distinct([b, a])[1] != data.distinct([a, b])[1]
+
+
+@pytest.mark.parametrize("place", [4095, 4096])
+def test_the_first_4096_bytes_of_a_file_say_whether_it_is_a_text(data, tmp_path, place):
+    path = tmp_path / "a.txt"
+    for wrong in (b"\0", b"\xff"):
+        path.write_bytes(b"a" * place + wrong + b"a")
+        if place == 4096:
+            data.check_text(path)
+            continue
+        with pytest.raises(ValueError, match=f"{path.name} is not"):
+            data.check_text(path)
+    path.write_bytes(b"\xef\xbb\xbfa")  # the mark of UTF-8
+    data.check_text(path)
+    path.write_bytes(b"a" * (place - 1) + "é".encode())  # cut within a character, or not
+    data.check_text(path)
+
+
+def test_bytes_that_are_no_characters_are_named_by_their_place(data):
+    assert data.checked_utf8(Path("a"), "aé".encode(), 5) == 3
+    assert data.checked_utf8(Path("a"), "aé".encode()[:2], 5) == 1
+    assert data.checked_utf8(Path("a"), b"", 5) == 0
+    with pytest.raises(ValueError, match=r"^a is not in UTF-8: byte 1,002 is no character; save"):
+        data.checked_utf8(Path("a"), b"ab\xffc", 1000)
+
+
+@pytest.mark.parametrize(("number", "large", "whole"), [
+    (19, 10, False), (20, 10, True), (20, 4, False), (20, 5, True), (20, 21, True),
+    (20, 23, False), (29, 10, True), (200, 10, True),
+])  # fmt: skip
+def test_whole_files_are_held_out_where_each_tenth_is_a_tenth_of_the_bytes(
+    data, tmp_path, number, large, whole
+):
+    """From half as much to twice as much: `large` to 10 bytes of another file."""
+    paths = [tmp_path / f"{i:03}" for i in range(number)]
+    for i, path in enumerate(paths):
+        path.write_bytes(b"a" * (large if i % 10 == 9 else 10))
+    parts = data.divided(paths)
+    if whole:
+        assert parts.held_out == [data.Span(path, 0, large) for path in paths[9::10]]
+        rest = [path for i, path in enumerate(paths) if i % 10 != 9]
+        assert parts.training == [data.Span(path, 0, 10) for path in rest]
+        return
+    ends = [large if i % 10 == 9 else 10 for i in range(number)]
+    middles = [end * 9 // 10 for end in ends]
+    assert parts.training == [data.Span(*x) for x in zip(paths, [0] * number, middles, strict=True)]
+    assert parts.held_out == [data.Span(*x) for x in zip(paths, middles, ends, strict=True)]
+    assert parts.size == sum(ends)
+
+
+@pytest.mark.parametrize(
+    ("most", "every"), [(1000, 1), (100, 1), (67, 1), (66, 2), (40, 2), (34, 3)]
+)
+def test_a_sample_has_each_of_so_many_pieces(data, noted, most, every):
+    noted.put(data, "pieces", lambda spans: ((str(i), 0, i) for i in range(10)))
+    spans = [data.Span(Path("a"), 10, 70), data.Span(Path("b"), 0, 40)]
+    assert list(data.sample(spans, most)) == [str(i) for i in range(0, 10, every)]
+    assert noted.calls == [("pieces", spans)]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_text_may_have_so_many_kinds_of_characters(data, noted, monkeypatch, more):
+    assert data.MOST_CHARACTERS == 8000
+    monkeypatch.setattr(data, "MOST_CHARACTERS", 5)
+    noted.put(data, "pieces", [("cab", 0, 0), ("a\nb" + "d" * 9, 0, 0), ("e" * more, 0, 0)])
+    found = data.characters_of(data.Parts(["a"], ["b"]))
+    assert found == ([*"\nabcd"] if not more else None)
+    assert noted.calls == [("pieces", ["a", "b"])]
+
+
+@pytest.mark.parametrize("words", [257, 260])
+def test_bytes_that_stand_together_often_are_joined(data, words):
+    tokenizer = data.bpe_tokenizer(iter(["the the then thé", "the other"]), words)
+    assert tokenizer.get_vocab_size() == words
+    assert tokenizer.token_to_id("th") == 256
+    for text in ("the \tother\n 好", " a", "a"):  # no space is put before a text
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert len(tokenizer.encode("the").ids) == (2 if words == 257 else 1)
+
+
+@pytest.mark.parametrize(("signs", "text", "read", "unknown"), [
+    ("aé", "é", "é", ""), ("aé", "e\u0301", "é", ""), ("ae\u0301", "é", "e\u0301", ""),
+    ("aé", "zaéy", "zaéy", "'y', 'z'"), ("ae", "aé", "aé", "'é'"),
+])  # fmt: skip
+def test_a_text_is_read_in_the_form_that_the_model_knows(data, capsys, signs, text, read, unknown):
+    tokenizer = data.character_tokenizer(sorted(signs))
+    assert data.readable(tokenizer, text) == read
+    line = f"it has never seen {unknown}, so it reads the text without them\n"
+    assert capsys.readouterr().err == line * bool(unknown)
+    with pytest.raises(ValueError, match=r"^no character of the text has a token in this model: n"):
+        data.readable(tokenizer, "xyz")
+
+
+def test_the_most_frequent_five_characters_without_a_token_are_named(data, noted):
+    noted.put(data, "pieces", [("abcdefg" + "gfedcb" * 200, 0, 0), ("gfe" * 3 + "g", 0, 0)])
+    with pytest.raises(ValueError, match=r"^1,216 of 1,217 characters \(99.92%\) have") as caught:
+        data.check_tokens(data.character_tokenizer("a"), data.Parts(["a"], ["b"]))
+    assert "no token in the model of --from, such as 'g', 'e', 'f', 'b', 'c': " in str(caught.value)
+    assert noted.calls == [("pieces", ["a", "b"])]
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
+def test_ids_have_the_bytes_that_the_highest_needs(data, number, dtype):
+    words = {chr(0x10000 + i): i for i in range(number)}
+    tokenizer = types.SimpleNamespace(decoder=data.decoders.Fuse(), get_vocab=lambda: words)
+    encoder = data.Encoder(tokenizer)
+    assert encoder.dtype == dtype
+    found = encoder("".join([*words][-2:]) + "x" + next(iter(words)))
+    assert (found.tolist(), found.dtype) == ([number - 2, number - 1, 0], dtype)
+    words["two signs"] = 5
+    asked = []
+    tokenizer.encode = lambda text, **options: asked.append((text, options)) or (
+        types.SimpleNamespace(ids=[7, 8]))  # fmt: skip
+    found = data.Encoder(tokenizer)("ab")
+    assert (found.tolist(), found.dtype) == ([7, 8], dtype)
+    assert asked == [("ab", {"add_special_tokens": False})]
+
+
+def test_the_bytes_of_a_part_are_those_of_its_text(data, tmp_path):
+    """Of the text as it is read: without a mark, and with line ends of one byte."""
+    path, seen = tmp_path / "a.txt", []
+    path.write_bytes("\ufeffaé\r\nb".encode())
+    encoder = data.Encoder(data.character_tokenizer("\nabé"))
+    span = data.Span(path, 0, path.stat().st_size)
+    found = data.encoded([span], encoder, tmp_path / "ids.bin", seen.append)
+    assert (found.ids.tolist(), found.ids.dtype, found.bytes, seen) == (
+        [1, 3, 0, 2],
+        "uint16",
+        5,
+        [5],
+    )
+    note = json.loads((tmp_path / "ids.json").read_text())
+    assert {**note, "made_of": ""} == {"made_of": "", "file": 0, "place": 9, "ids": 4, "bytes": 5,
+                                       "is_done": True}  # fmt: skip
+    found = data.encoded([], encoder, tmp_path / "none.bin", seen.append)
+    assert (found.ids.tolist(), found.ids.dtype, found.bytes) == ([], "uint16", 0)
+
+
+def test_a_spread_of_ids_has_whole_runs_from_the_first_to_the_last(data):
+    ids = np.arange(10_001)
+    assert data.RUN == 1000
+    found = data.spread(ids, 3_999)
+    starts = [0, 4500, 9001]
+    assert found.tolist() == [start + i for start in starts for i in range(1000)]
+    assert data.spread(ids, 10_001) is ids
+    assert len(data.spread(ids, 10_000)) == 10_000
+
+
+def test_compressors_say_bits_of_a_byte(data, noted, monkeypatch):
+    held_out, training = b"some text " * 30, b"another text " * 20
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 10 << 20}]
+
+    def xz(text):
+        return len(lzma.compress(text, lzma.FORMAT_XZ, filters=filters))
+
+    noted.put(data, "pieces", lambda part: [(part.decode()[:50], 0, 0), (part.decode()[50:], 0, 0)])
+    monkeypatch.setattr(data, "MOST_READ", 250)  # of the held-out text, and more of the other
+    found = data.compressed(data.Parts(training, held_out))
+    text = held_out[:250]
+    assert found == {
+        "gzip": 8 * len(gzip.compress(text)) / 250, "bzip2": 8 * len(bz2.compress(text)) / 250,
+        "xz": 8 * xz(text) / 250,
+        "xz that has read the training text": 8 * (xz(training + text) - xz(training)) / 250,
+    }  # fmt: skip
+
+
+# chat
+
+
+@pytest.mark.parametrize("given", [
+    {"folder": Path("f")}, {"gguf": Path("g")}, {}, {"int8": True}, {"folder": "f", "int8": True},
+], ids=["folder", "gguf", "package", "int8", "folder int8"])  # fmt: skip
+def test_a_chat_has_the_model_of_the_options(example, noted, given):
+    chat = example("chat")
+    quantized = types.SimpleNamespace(quantize=lambda kind: f"quantized to {kind}")
+    noted.put(chat.ta.models.CausalLM, "from_pretrained", quantized)
+    noted.put(chat.ta.models.CausalLM, "from_gguf", quantized)
+    noted.put(chat, "weights", Path("w"))
+    options = argparse.Namespace(**{"folder": None, "gguf": None, "int8": False} | given)
+    right = "quantized to int8" if options.int8 else quantized
+    assert chat.loaded(options) is right or chat.loaded(options) == right
+    expected = ("from_gguf", Path("w"), chat.SHA256)
+    if options.folder:
+        expected = ("from_pretrained", options.folder)
+    elif options.gguf:
+        expected = ("from_gguf", Path("g"), None)
+    assert next(call for call in noted.calls if call != ("weights",)) == expected
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_an_answer_is_shown_with_its_speed(example, noted, capsys, monkeypatch, is_stopped):
+    chat, times, ends = example("chat"), iter([10.0, 10.75]), []
+
+    def pieces():
+        try:
+            yield "Wh"
+            yield "y?"
+            if is_stopped:
+                raise KeyboardInterrupt
+        finally:
+            ends.append("closed")
+
+    monkeypatch.setattr(chat, "time", types.SimpleNamespace(perf_counter=lambda: next(times)))
+    tokenizer = types.SimpleNamespace(encode=None)
+    noted.put(tokenizer, "encode", types.SimpleNamespace(ids=[1, 2, 3]))
+    chat.show(pieces(), tokenizer)
+    assert capsys.readouterr() == ("Why?", "\n(3 tokens, 4.0 a second)\n")
+    assert noted.calls == [("encode", ("Why?",), {"add_special_tokens": False})]
+    assert ends == ["closed"]
+
+
+@pytest.mark.parametrize("dropped", [0, 2])
+def test_a_conversation_asks_what_is_typed(example, noted, monkeypatch, capsys, dropped):
+    """A blank line asks nothing; a question that is refused says why."""
+    chat, typed = example("chat"), iter(["one", "  ", "wrong", "two "])
+
+    def ask(text):
+        if text == "WRONG":
+            raise ValueError("no")
+        return f"answer to {text}"
+
+    def read(sign):
+        assert sign == "> "
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    conversation = types.SimpleNamespace(ask=ask, dropped=dropped)
+    model = types.SimpleNamespace(tokenizer="tokenizer", chat=lambda **options: (
+        noted.calls.append(options) or conversation))  # fmt: skip
+    noted.put(chat, "loaded", model)
+    noted.put(chat, "show")
+    noted.put(example("language_data"), "readable", lambda _, text: text.upper())
+    monkeypatch.setattr("builtins.input", read)
+    chat.main(["--temperature", "0.5", "--top-p", "0.25", "--tokens", "7"])
+    assert noted.calls[1] == {"temperature": 0.5, "top_p": 0.25, "max_new_tokens": 7}
+    assert noted.calls[2:] == [
+        ("readable", "tokenizer", "one"), ("show", "answer to ONE", "tokenizer"),
+        ("readable", "tokenizer", "wrong"),
+        ("readable", "tokenizer", "two "), ("show", "answer to TWO ", "tokenizer"),
+    ]  # fmt: skip
+    out, said = capsys.readouterr()
+    line = ["(without the oldest 2 messages)"] * (dropped > 0)
+    assert (out, said.splitlines()) == ("\n", [*line, *line, "no", *line, *line])
