@@ -350,6 +350,19 @@ def test_digits_are_read_beside_a_logistic_regression(
     assert said == ["", *(f"{name:<28}{right:>8}{wrong:>8}" for name, right, wrong in lines)]
 
 
+def test_the_picture_of_digits_says_what_it_shows(example, pictures, tmp_path):
+    program = example("train_digits")
+    weights, images = np.ones((2, 3, 16, 16)), np.zeros((2, 8, 8))
+    program.draw(weights, images, ["a", "b"], tmp_path / "a.png")
+    (((panels, *others), options),) = pictures.shown
+    assert panels.shape == (2, 4, 8, 8)
+    heads = ["head 1", "head 2", "head 3"]
+    assert others == ["", "", ["a", *heads, "b", *heads]]
+    zlabel = "pixel, or weight divided by the largest of its head"
+    assert options == {"xticks": [], "yticks": [], "figsize": (10, 6.3), "zlabel": zlabel}
+    assert pictures.files == [("fig", tmp_path / "a.png")]
+
+
 # attention_by_hand
 
 
