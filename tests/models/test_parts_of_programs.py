@@ -73,6 +73,18 @@ def test_dropout_is_that_of_the_option_in_all_layers(example, name):
     } == {0.0}
 
 
+@pytest.mark.parametrize(
+    ("name", "factor", "activation"),
+    [("spell_to_sound", 4, "relu"), ("train_encoder", 2, "relu"), ("train_digits", 2, "gelu")],
+)
+def test_feed_forward_networks_have_their_width_and_activation(example, name, factor, activation):
+    x = ta.randn(2, 24)
+    for network in inside(model_of(example, name), nn.PositionwiseFeedForward).values():
+        assert network.w_1.weight.shape == (24 * factor, 24)
+        right = network.w_2(getattr(ta.functional, activation)(network.w_1(x)))
+        np.testing.assert_array_equal(network.eval()(x).detach().numpy(), right.detach().numpy())
+
+
 @pytest.mark.parametrize("no_positions", [False, True])
 def test_the_encoder_of_spellings_knows_distances_unless_it_has_no_positions(example, no_positions):
     program = example("spell_to_sound")

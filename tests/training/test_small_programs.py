@@ -184,6 +184,64 @@ def test_a_classifier_is_scored_on_the_vowels_of_the_test(example):
     assert found == (pytest.approx(2 / 3), 0.0)
 
 
+@pytest.mark.parametrize(("options", "number", "seed", "radii", "network"), [
+    ([], 150, 0, [2, 8], False),
+    (["--words", "100", "--seed", "7", "--radius", "3", "1", "--mlp"], 100, 7, [3, 1], True),
+])  # fmt: skip
+def test_the_baselines_learn_from_the_same_words(
+    example, monkeypatch, capsys, options, number, seed, radii, network
+):
+    """All are scored on the whole test; the network has the widest window."""
+    program, asked = example("stress_baselines"), []
+    encode = program.load.__globals__["encode"]
+    entries = {f"{word}{i}": x for i in range(75) for word, x in ENTRIES.items()}
+    full, test = encode([*entries], entries), encode(["democrat", "history"] * 600, ENTRIES)
+
+    def fit_and_score(model, features, train, tested):
+        assert tested is test
+        asked.append((model, getattr(features, "keywords", features), train))
+        return 0.1 * len(asked), 0.05 * len(asked)
+
+    def majority(train, tested):
+        assert tested is test
+        asked.append(train)
+        return 0.9, 0.8
+
+    for name, other in {
+        "load": lambda: (full, test), "majority_baseline": majority,
+        "fit_and_score": fit_and_score, "bag_features": "bag",
+        "LogisticRegression": lambda **options: ("linear", options),
+        "MLPClassifier": lambda *sizes, **options: ("network", sizes, options),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(program, name, other)
+    clock = iter(np.cumsum([0, 0.25] * 9).tolist())
+    monkeypatch.setattr(program.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr("sys.argv", ["stress_baselines.py", *options])
+    program.main()
+    train, *others = asked
+    chosen = np.random.default_rng(seed).permutation(150)[:number]
+    assert train.words == [full.words[i] for i in chosen]
+    for found, whole in zip(train[1:], full[1:], strict=True):
+        np.testing.assert_array_equal(found, whole[chosen])
+    linear = ("linear", {"max_iter": 1000})
+    ways = [(linear, "bag", "logistic regression, vowel + bag of phonemes")]
+    ways += [(linear, {"radius": r}, f"logistic regression, window of +-{r}") for r in radii]
+    if network:
+        early = {"early_stopping": True, "random_state": 7, "batch_size": 512}
+        name = "one hidden layer of 64, window of +-3"
+        ways.append((("network", ((64,),), early), {"radius": 3}, name))
+    assert [(model, features) for model, features, _ in others] == [way[:2] for way in ways]
+    assert all(given is train for *_, given in others)
+    rows = [("majority stress of the vowel", "90.0%", "80.0%")]
+    for i, (*_, name) in enumerate(ways, 2):
+        rows.append((name, f"{0.1 * i:.1%}", f"{0.05 * i:.1%}"))
+    assert capsys.readouterr().out.splitlines() == [
+        f"train on {number} words, test on 1,200",
+        f"{'model':<44}{'vowels':>8}{'words':>8}{'seconds':>9}",
+        *(f"{name:<44}{vowels:>8}{words:>8}{'0.2':>9}" for name, vowels, words in rows),
+    ]
+
+
 # Digits
 
 
