@@ -1,4 +1,4 @@
-"""What the black boxes of exercise 15 compute, and how a function asks them from another process."""
+"""What the black boxes of exercise 15 compute, and how they are asked from another process."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_an_error_of_a_box_crosses_as_its_kind_and_its_words() -> None:
     assert error == {"error": "KeyError: 'False'"}
     asked = io.StringIO()
     ask = elsewhere.question("box_9", io.StringIO(json.dumps(error) + "\n"), asked)
-    with pytest.raises(ValueError, match="^KeyError: 'False'$"):
+    with pytest.raises(ValueError, match=r"^KeyError: 'False'$"):
         ask(np.int64([1]), [2], 3)
     right = {"box": "box_9", "arrays": [[1.0], [2.0], 3.0], "causal": False}
     assert asked.getvalue() == json.dumps(right) + "\n"
