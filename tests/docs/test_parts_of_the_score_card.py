@@ -246,6 +246,10 @@ def test_the_report_of_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "exercises": {"05_softmax": right, "06_masks": right},
         },
     ]  # fmt: skip
+    (ben / "ex_05_softmax.py").rename(ben / "softmax.py")
+    (ben / "ex_06_masks.py").unlink()
+    words = f"{ben} has no exercise, no file ex_*.py: name the folder of one student"
+    assert card.problem_of(ben) == words
     assert read == [
         ("ex_05_softmax.py", ["ben_5 = 1"]),
         ("ex_06_masks.py", ["ben_6 = 1"]),
@@ -353,21 +357,23 @@ def test_the_command_prints_every_card(
 
 
 def test_the_command_that_grades_one_exercise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says first that it is loaded."""
-    asked, given = [], Card(["é"], 2, ["t"])
+    """It says first that it is loaded, at once, because the time begins then."""
+    asked, given, pipe = [], Card(["é"], 2, ["t"]), io.BytesIO()
 
     def graded(name: str) -> Any:
-        asked.append((name, capsys.readouterr().out))
+        asked.append((name, pipe.getvalue()))
         return given
 
     monkeypatch.setattr(card, "graded", graded)
     monkeypatch.setattr(sys, "argv", ["score.py", "--alone", "06_masks"])
-    card.main()
-    assert asked == [("06_masks", "loaded\n")]
-    right = '{"failed": ["\\u00e9"], "passed": 2, "texts": ["t"]}\n'
-    assert capsys.readouterr().out == right
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(pipe, newline="\n"))
+        card.main()
+        right = b'{"failed": ["\\u00e9"], "passed": 2, "texts": ["t"]}\n'
+        assert pipe.getvalue() == b"loaded\n" + right
+    assert asked == [("06_masks", b"loaded\n")]
     monkeypatch.setattr(grading, "FOLDER", tmp_path / "no")
     monkeypatch.setattr(sys, "argv", ["score.py"])
     with pytest.raises(SystemExit) as ended:
