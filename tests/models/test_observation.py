@@ -101,6 +101,18 @@ def test_hidden_states_and_weights(model):
     assert seen.hidden_states[0].shape == (2, 5, 12)
 
 
+def test_before_a_call_nothing_was_seen(model):
+    """Empty, so a loop over it ends; and each block has lists of its own."""
+    with observed(model) as first, observed(model, [0]) as second:
+        for seen in (first, second):
+            assert (seen.hidden_states, seen.weights) == ([], {})
+        model.encoder.layers[0](ta.randn(1, 2, 12, dtype=ta.float64), None)
+        for seen in (first, second):
+            assert [x.shape for x in seen.hidden_states] == [(1, 2, 12)] * 2
+        assert first.hidden_states is not second.hidden_states
+        assert (list(first.weights), list(second.weights)) == ([], [0])
+
+
 def test_what_a_call_showed_stays_its_own(model):
     with observed(model, weights=[0, (2, 1)]) as seen:
         model(IDS)
