@@ -34,6 +34,7 @@ HINTS = {
     "np.ones((2, 3)) + np.diag(np.ones(2))": SUMS,
     "np.ones((2, 3)) * np.outer(np.ones(3), np.ones(2))": SUMS,
     "lengths = np.ones(2); np.arange(5) < lengths": LENGTHS,
+    "x = np.ones(2); np.arange(5) < len(x) * x": "",
     "np.ones((2, 3)) + np.ones((3, 2))": TRANSPOSE,
     "a, b = np.ones((2, 3)), np.ones((3, 2)); a * b": TRANSPOSE,
     "a, b = np.ones((2, 3)), np.ones((3, 4)); a * b": PRODUCT,

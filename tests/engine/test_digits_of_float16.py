@@ -136,3 +136,17 @@ def test_a_bias_brings_a_product_back_that_alone_would_overflow(rows: int) -> No
     assert np.isinf(F.linear(x, weight).numpy()).all()
     found = F.linear(x, weight, ta.full((2,), -60_000.0, dtype=ta.float16))
     assert (found.dtype, found.tolist()) == (np.float16, [[42_400.0] * 2] * rows)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_slope_of_layer_norm_is_computed_from_wider_numbers(create_graph: bool) -> None:
+    """The squares of the numbers are beyond float16, and their mean is large beside differences."""
+    numbers = (rng_of(3).standard_normal((4, 64)) * 2 + 400).astype(np.float16)
+    cotangent = rng_of(4).standard_normal((4, 64)).astype(np.float16)
+    found = []
+    for dtype in (np.float16, np.float64):
+        x = leaf(numbers.astype(dtype))
+        out = F.layer_norm(x, 64)
+        (slope,) = ta.grad(out, x, ta.tensor(cotangent.astype(dtype)), create_graph=create_graph)
+        found.append(slope.numpy().astype(np.float64))
+    assert np.abs(found[0] - found[1]).max() <= 2.0**-9 * np.abs(found[1]).max()

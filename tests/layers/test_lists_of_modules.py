@@ -128,6 +128,14 @@ def test_an_element_with_a_name_keeps_it_wherever_others_come(place: int) -> Non
     assert list(net.named_children()) == expected
 
 
+def test_a_module_with_a_name_that_comes_twice_has_a_number_at_its_second_place() -> None:
+    net = nn.Sequential({"up": nn.Linear(2, 2), "act": nn.ReLU()})
+    up, act = net.up, net.act
+    net.append(up)
+    assert list(net) == [up, act, up]
+    assert list(net._modules.items()) == [("up", up), ("act", act), ("2", up)]
+
+
 def test_a_module_dict_is_a_dict_in_each_call() -> None:
     parts: dict[str, nn.Module] = {name: nn.ReLU() for name in ("a", "b", "c")}
     new = nn.Tanh()

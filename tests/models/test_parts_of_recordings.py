@@ -121,11 +121,13 @@ class Recorded(nn.Module):
 
 def test_a_step_learns_from_eight_windows_of_the_text(scaling, monkeypatch):
     text, clipped, rates = (np.arange(150) % 128).astype(np.uint8), [], []
+    clipped_at = []
     clip = scaling.optim.clip_grad_norm_
 
     def clip_grad_norm_(parameters, most):
         (w,) = parameters = list(parameters)
         clipped.append((w.grad.item(), most))
+        clipped_at.append(w.item())
         rates.append(trained.optimizer.lr)
         return clip(parameters, most)
 
@@ -141,7 +143,7 @@ def test_a_step_learns_from_eight_windows_of_the_text(scaling, monkeypatch):
     trained.step()
     trained.step()
     assert trained.seconds == [2.0, 4.0]
-    assert model.w.item() != before
+    assert clipped_at[0] == before != clipped_at[1] != model.w.item()  # clipped, then changed
     rng = np.random.default_rng(0)
     for ids in model.asked:
         starts = rng.integers(150 - 128, size=8)

@@ -165,3 +165,12 @@ WRONG = [
         "keys and values are made of x with its positions",
     ),
 ]
+
+# The lines of the solution, and what is right in their place too.
+ALSO_RIGHT = [
+    (", (k, v)", ", [k, v]"),
+    (
+        "return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",
+        "out = e / e.sum(1)[:, None] @ v\n    return [out, (k, v)]",
+    ),
+]
