@@ -245,6 +245,14 @@ def test_a_dict_of_samples_by_their_numbers_has_samples():
             DataLoader(data, 2)
 
 
+def test_the_sentence_about_a_dict_of_columns_says_what_is_right():
+    columns = {"x": ta.arange(3), "y": ta.arange(3) * 10}
+    said = r"a dict of columns is tuple\(data\.values\(\)\), or in torch_names TensorDataset\("
+    with pytest.raises(TypeError, match=said):
+        DataLoader(columns, 2)
+    assert [y.tolist() for _, y in DataLoader(tuple(columns.values()), 2)] == [[0, 10], [20]]
+
+
 def test_a_collate_fn_gets_the_rows_of_columns_too():
     loader = DataLoader((ta.arange(3), ta.arange(3) * 10), 2, collate_fn=list)
     found = [[(x.item(), y.item()) for x, y in batch] for batch in loader]

@@ -23,6 +23,7 @@ WRONG = [
     ("x.mean(axis=-1, keepdims=True)", "x.mean()", "the mean is that of the whole array"),
     ("- y * along_y", "- along_y", "lacks its factor"),
     ("grad - ones - y", "grad - y", "points along ones"),
+    ("grad - ones - y", "grad - (grad / sigma).mean() * sigma - y", "points along ones"),
     (" - y * along_y", "", "points along x - mean"),
     (" / sigma\n    ones", "\n    ones", "x - mean is in place of y"),
     ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),

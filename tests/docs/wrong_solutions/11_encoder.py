@@ -13,6 +13,7 @@ WRONG = [
         "with pre-norm that is x",
     ),
     ("self.norm_2(x)", "self.norm_1(x)", "norm_2 to the feed-forward network"),
+    ("y = self.norm_1(x)", "y = self.norm_2(x)", "norm_1 belongs to the attention"),
     ('order == "pre"', 'order == "post"', "gives what the other order gives"),
     ("return self.norm_2(x + ", "return self.norm_2(self.norm_1(x) + ", 'norm="post" is not'),
     ("layer(x, mask=mask)", "layer(x)", "gives a layer no mask"),

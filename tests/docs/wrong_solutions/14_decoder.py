@@ -65,6 +65,7 @@ WRONG = [
     ),
     ("    scores = q", "    q *= 2\n    scores = q", "causal_attention changed its arguments"),
     ("targets != pad", "targets != 0", "compare with `pad`, not with 0"),
+    ("targets != pad", "(targets != pad) & (targets != 0)", "compare with `pad`, not with 0"),
     ("targets != pad", "(targets != pad) & (ids[:, :-1] != pad)", "padding in front"),
     (
         "logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))",
