@@ -253,3 +253,19 @@ def test_one_norm_of_heads_works_without_the_other(which):
     cache = KeyValueCache(True)
     steps = [module(*[X[:, i : i + 3]] * 3, is_causal=True, cache=cache) for i in range(0, N, 3)]
     assert_close(ta.cat(steps, 1).numpy(), right, 1e-13)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_the_padding_of_a_first_call_with_a_cache_reaches_no_output(grows, number):
+    module = nn.MultiHeadAttention(D, D, D, 8, 2).double()
+    memory = X.numpy().copy()
+    memory[1, 4:] = number
+    damaged, lengths = ta.tensor(memory), [N, 4]
+    queries = X[:, :3] if not grows else X
+    right = module(queries, X, X, lengths).numpy()
+    cache = KeyValueCache(grows)
+    assert_close(module(queries, damaged, damaged, lengths, cache=cache).numpy(), right, 1e-13)
+    if not grows:  # and none of the second, which takes what was stored
+        found = module(queries, damaged, damaged, lengths, cache=cache).numpy()
+        assert_close(found, right, 1e-13)
