@@ -257,15 +257,20 @@ def test_one_norm_of_heads_works_without_the_other(which):
 
 @pytest.mark.parametrize("grows", [False, True])
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_the_padding_of_a_first_call_with_a_cache_reaches_no_output(grows, number):
+def test_the_padding_of_a_first_call_with_a_cache_reaches_no_output_and_no_gradient(grows, number):
     module = nn.MultiHeadAttention(D, D, D, 8, 2).double()
     memory = X.numpy().copy()
     memory[1, 4:] = number
-    damaged, lengths = ta.tensor(memory), [N, 4]
-    queries = X[:, :3] if not grows else X
-    right = module(queries, X, X, lengths).numpy()
-    cache = KeyValueCache(grows)
-    assert_close(module(queries, damaged, damaged, lengths, cache=cache).numpy(), right, 1e-13)
-    if not grows:  # and none of the second, which takes what was stored
-        found = module(queries, damaged, damaged, lengths, cache=cache).numpy()
-        assert_close(found, right, 1e-13)
+    damaged, lengths, grad = ta.tensor(memory), [N, 4], signed(rng_of(6), B, N, 8)
+    outputs, slopes = [], []
+    for x, cache in ((X, None), (damaged, KeyValueCache(grows))):
+        module.zero_grad()
+        outputs.append(module(X, x, x, lengths, cache=cache))
+        pull(outputs[-1], grad)
+        slopes.append([w.grad.numpy() for w in module.parameters()])
+    assert_close(outputs[1].detach().numpy(), outputs[0].detach().numpy(), 1e-13)
+    for found, right in zip(slopes[1], slopes[0], strict=True):
+        assert_close(found, right, 1e-12)
+    if not grows:  # and none of the second call, which takes what was stored
+        found = module(X, damaged, damaged, lengths, cache=cache)
+        assert_close(found.detach().numpy(), outputs[0].detach().numpy(), 1e-13)
