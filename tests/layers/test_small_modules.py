@@ -429,3 +429,11 @@ def test_softmax_goes_along_its_dimension(dim):
     x = ta.tensor(np.arange(24.0).reshape(2, 3, 4) % 7)
     np.testing.assert_array_equal(nn.Softmax(dim)(x).numpy(), ta.softmax(x, dim).numpy())
     np.testing.assert_allclose(nn.Softmax(dim)(x).sum(dim).numpy(), 1)
+
+
+@pytest.mark.parametrize("name", ["ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Softmax"])
+def test_a_module_of_a_function_gives_its_bits_at_every_kind_of_number(name: str) -> None:
+    function = {"SiLU": F.silu, "Softmax": F.softmax}.get(name) or getattr(F, name.lower())
+    numbers = ta.tensor([[-np.inf, -0.0, 0.0, -1e-40, 1e-40, -3.0, 3.0, 1e30], [np.nan, *range(7)]])
+    found, right = getattr(nn, name)()(numbers).numpy(), function(numbers).numpy()
+    assert found.tobytes() == right.tobytes()

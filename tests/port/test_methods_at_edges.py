@@ -373,3 +373,17 @@ def test_a_factor_and_a_condition_are_taken_by_methods_too() -> None:
     assert x.where(ours.tensor([True, False]), y).tolist() == [1.0, -3.0]
     assert x.sign_().tolist() == x.tolist() == [1.0, 1.0]
     assert ours.ones(2, 2).triu_().tolist() == [[1.0, 1.0], [0.0, 1.0]]
+
+
+def test_a_method_that_changes_its_tensor_takes_options_by_name():
+    numbers = [-7.0, -2.0, 2.0, 7.0]
+    for change, right in (
+        (lambda x: x.div_(2, rounding_mode="floor"), [-4.0, -1.0, 1.0, 3.0]),
+        (lambda x: x.div_(2, rounding_mode="trunc"), [-3.0, -1.0, 1.0, 3.0]),
+        (lambda x: x.clamp_(max=2), [-7.0, -2.0, 2.0, 2.0]),
+        (lambda x: x.clamp_(min=-2, max=2), [-2.0, -2.0, 2.0, 2.0]),
+        (lambda x: x.add_(1, alpha=3), [-4.0, 1.0, 5.0, 10.0]),
+    ):
+        x = ours.tensor(numbers)
+        assert change(x) is x
+        assert x.tolist() == right
