@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import lzma
 import math
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +14,7 @@ from test_causal import needs_tokenizers
 import tinyattn as ta
 from tinyattn import nn
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = needs_tokenizers
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module
 
 
 # language_data

@@ -4,28 +4,17 @@ printed is what its words say."""
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
+from test_causal import needs_tokenizers
 
 import tinyattn as ta
 from tinyattn import nn
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib", "sklearn", "tokenizers"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # an example sets it; other tests need it unset
-    return importlib.import_module
-
+pytestmark = needs_tokenizers
 
 # Models, by their options
 

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import argparse
 import base64
-import importlib
 import json
 import sys
 import types
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tinyattn as ta
 from tinyattn import nn
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module
 
 
 @pytest.fixture

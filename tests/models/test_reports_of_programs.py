@@ -4,29 +4,17 @@ takes time."""
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import sys
 import types
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tinyattn as ta
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZES = {"d_model": 8, "heads": 2, "layers": 2, "dropout": 0.0, "no_positions": False}
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib", "sklearn"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # an example sets it; other tests need it unset
-    return importlib.import_module
 
 
 class Run:

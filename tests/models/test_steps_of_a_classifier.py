@@ -4,54 +4,13 @@ and what it prints. Slow parts are replaced by functions that note what they are
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tinyattn as ta
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib", "sklearn"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # an example sets it; other tests need it unset
-    return importlib.import_module
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A function that gives a program a clock, which it reads twice: 30 seconds go by."""
-    times = iter([12.0, 42.0])
-    of = SimpleNamespace(perf_counter=lambda: next(times))
-    return lambda program: monkeypatch.setattr(program, "time", of)
-
-
-@pytest.fixture
-def pictures(monkeypatch):
-    """A function that notes how a program draws and saves pictures instead of doing so."""
-
-    def noted(program):
-        found = []
-
-        def draw(*given, **options):
-            found.append((given, options))
-            return "figure"
-
-        monkeypatch.setattr(program.viz, "show_heatmaps", draw)
-        monkeypatch.setattr(program.viz, "plot_curves", draw)
-        monkeypatch.setattr(program.programs, "save_picture", draw)
-        return found
-
-    return noted
-
 
 SIZES = {"d_model": 8, "heads": 2, "layers": 2, "dropout": 0.0, "longest": 4}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import math
 import sys
 import types
@@ -18,36 +17,12 @@ from test_causal import needs_tokenizers
 import tinyattn as ta
 from tinyattn import nn
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = needs_tokenizers
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module
 
 
 @pytest.fixture
 def language(example):
     return example("train_language_model")
-
-
-@pytest.fixture
-def noted(monkeypatch):
-    """A function that puts a stand-in in a place, and the list of all calls of stand-ins."""
-    calls = []
-
-    def stand_in(place, name, result=None):
-        def call(*args, **options):
-            calls.append((name, args, options) if options else (name, *args))
-            return result(*args, **options) if callable(result) else result
-
-        monkeypatch.setattr(place, name, call)
-
-    return types.SimpleNamespace(calls=calls, put=stand_in)
 
 
 def options_of(language, *given, **more):

@@ -3,9 +3,7 @@ they print. Slow parts are replaced by functions that note what they are given."
 
 from __future__ import annotations
 
-import importlib
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,25 +11,6 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import nn, optim
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib", "sklearn"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # an example sets it; other tests need it unset
-    return importlib.import_module
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A function that gives a program a clock, which it reads twice: 30 seconds go by."""
-    times = iter([12.0, 42.0])
-    of = SimpleNamespace(perf_counter=lambda: next(times))
-    return lambda program: monkeypatch.setattr(program, "time", of)
 
 
 def of_letters(text):

@@ -7,7 +7,6 @@ import argparse
 import bz2
 import gzip
 import hashlib
-import importlib
 import json
 import lzma
 import types
@@ -17,31 +16,7 @@ import numpy as np
 import pytest
 from test_causal import needs_tokenizers
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = needs_tokenizers
-
-
-@pytest.fixture
-def example(monkeypatch):
-    for package in ("tqdm", "matplotlib"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module
-
-
-@pytest.fixture
-def noted(monkeypatch):
-    """A function that puts a stand-in in a place, and the list of all calls of stand-ins."""
-    calls = []
-
-    def stand_in(place, name, result=None):
-        def call(*args, **options):
-            calls.append((name, args, options) if options else (name, *args))
-            return result(*args, **options) if callable(result) else result
-
-        monkeypatch.setattr(place, name, call)
-
-    return types.SimpleNamespace(calls=calls, put=stand_in)
 
 
 # language_data
