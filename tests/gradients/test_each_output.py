@@ -266,3 +266,20 @@ def test_each_number_is_judged_by_the_step_that_fits_it(first: str, distance: fl
         return ta.stack(numbers if first == "large" else numbers[::-1])
 
     assert gradcheck(both, [leaf(np.float64(distance))], atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_fast_check_judges_smooth_numbers_without_those_at_a_kink(seed: int) -> None:
+    """The first number is at the kink of abs; the last three are squares, wrong by a quarter."""
+
+    def slope_of(factor: float) -> Any:
+        def rule(grad: Any, x: Any) -> Any:
+            x = x.numpy() if isinstance(x, ta.Tensor) else x
+            return grad * np.concatenate([np.sign(x[:3]), factor * x[3:]])
+
+        return op_of(lambda x: np.concatenate([np.abs(x[:3]), x[3:] ** 2]), rule)
+
+    x = leaf(np.array([0.0, 1e-9, -2.0, 1.0, 2.0, 3.0]))
+    assert gradcheck(slope_of(2.0), x, fast=True, seed=seed)
+    with pytest.raises(GradcheckError, match="without the numbers at a kink"):
+        gradcheck(slope_of(2.5), x, fast=True, seed=seed)
