@@ -583,20 +583,43 @@ def test_vjp_without_brackets_is_refused():
             return 2 * grad * x
 
 
-def test_an_option_that_the_caller_changes_later_stays_as_it_was() -> None:
-    """As an array among the arguments does."""
+CHANGED_LATER: dict[str, tuple[Any, Any]] = {
+    "an array": (lambda: np.array([2.0, 3.0]), lambda v: v.fill(9)),
+    "a list": (lambda: [2.0, 3.0], lambda v: v.__setitem__(0, 9.0)),
+    "an array in a list": (lambda: [np.array(2.0), 3.0], lambda v: v[0].fill(9)),
+    "an array in a tuple": (lambda: (np.array(2.0), 3.0), lambda v: v[0].fill(9)),
+    "a list in a list": (lambda: [[2.0], 3.0], lambda v: v[0].__setitem__(0, 9.0)),
+    "a list in a dict": (lambda: {0: [2.0], 1: 3.0}, lambda v: v[0].__setitem__(0, 9.0)),
+    "a dict": (lambda: {0: 2.0, 1: 3.0}, lambda v: v.__setitem__(0, 9.0)),
+}
 
-    @ta.op
-    def scaled(x: Any, *, factors: Any) -> Any:
-        return x * factors
 
-    @scaled.vjp("x")
-    def dx(grad: Any, factors: Any) -> Any:
-        return grad * factors
+@pytest.mark.parametrize("is_option", [True, False])
+@pytest.mark.parametrize("name", CHANGED_LATER)
+def test_what_the_caller_changes_later_stays_as_it_was(name: str, is_option: bool) -> None:
+    def as_array(factors: Any) -> np.ndarray:
+        return np.array([np.ravel(factors[0])[0], factors[1]], np.float32)
 
-    x, factors = ta.ones(2, requires_grad=True), np.array([1.0, 2.0], np.float32)
+    def derivative(grad: Any, factors: Any) -> Any:
+        return grad * as_array(factors)
+
+    if is_option:
+
+        @ta.op
+        def scaled(x: Any, *, factors: Any) -> Any:
+            return x * as_array(factors)
+    else:
+
+        @ta.op
+        def scaled(x: Any, factors: Any) -> Any:
+            return x * as_array(factors)
+
+    scaled.vjp("x")(derivative)
+    make, change = CHANGED_LATER[name]
+    x, factors = ta.ones(2, requires_grad=True), make()
     y = scaled(x, factors=factors)
-    factors *= 9
+    change(factors)
+    assert as_array(factors)[0] == 9
     y.sum().backward()
     assert x.grad is not None
-    assert x.grad.tolist() == [1.0, 2.0]
+    assert x.grad.tolist() == [2.0, 3.0]

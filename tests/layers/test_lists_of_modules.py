@@ -181,10 +181,43 @@ class OfWidths(nn.Sequential):
         super().__init__(*map(nn.Linear, sizes, widths))
 
 
-def test_a_slice_of_a_class_of_ones_own_is_a_plain_list() -> None:
-    made = OfWidths(2, 3, 5, 7)
-    for part in SLICES[::5]:
-        found = made[part]
-        assert type(found) is nn.Sequential
-        assert list(found) == list(made)[part]
+class Residual(nn.Sequential):
+    """Its forward is its own."""
+
+    def forward(self, input: ta.Tensor) -> ta.Tensor:
+        return input + super().forward(input)
+
+
+class Blocks(nn.ModuleList):
+    """Its constructor makes its modules."""
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__([nn.Linear(size, size) for _ in range(count)])
+
+
+def test_a_slice_is_of_the_same_class_and_calls_no_constructor() -> None:
+    made, blocks = OfWidths(2, 3, 5, 7), Blocks(3, 2)
+    for whole in (made, blocks, Residual(*map(nn.Linear, (2, 2, 2), (2, 2, 2)))):
+        modules = list(whole)
+        for part in SLICES[::5]:
+            found = whole[part]
+            assert type(found) is type(whole)
+            assert list(found) == modules[part]
+        assert list(whole) == modules  # a slice takes nothing away
     assert made[1:](ta.ones(4, 3)).shape == (4, 7)
+    assert Residual(nn.ReLU(), nn.ReLU())[:1](ta.ones(1)).item() == 2
+
+
+def test_a_sum_of_lists_is_plain_as_in_pytorch() -> None:
+    blocks, more = Blocks(3, 2), [nn.ReLU()]
+    found = blocks + more
+    assert type(found) is nn.ModuleList
+    assert list(found) == [*blocks, *more]
+    residual = Residual(nn.Identity(), nn.Identity())
+    joined = residual.__add__((nn.ReLU(),))
+    assert type(joined) is nn.Sequential
+    assert list(joined) == [*residual, joined[2]]
+    assert (residual(ta.ones(1)).item(), joined(ta.ones(1)).item()) == (2, 1)
+    assert len(residual) == 2
+    with pytest.raises(TypeError, match="a Sequential holds modules"):
+        residual.__add__([1])

@@ -312,6 +312,22 @@ def test_afterwards_each_part_has_the_mode_and_the_weights_that_it_had(modes):
         assert (net[0][1].training, net[0][1].weight.item()) == (True, 2.0)
 
 
+def test_evaluation_of_parts_in_two_places_leaves_their_modes():
+    """train() of a later parent reaches a part that had its mode again."""
+    rng = rng_of(3)
+    for _ in range(100):
+        shared = [nn.Sequential(nn.Dropout(0.5), nn.Identity()) for _ in range(2)]
+        orders = rng.randint(0, 2, 3)
+        net = nn.ModuleList(nn.Sequential(shared[i], shared[1 - i], nn.ReLU()) for i in orders)
+        parts = list(net.modules())
+        before = [bool(mode) for mode in rng.randint(0, 2, len(parts))]
+        for part, mode in zip(parts, before, strict=True):
+            part.training = mode
+        with evaluated(net):
+            assert not any(part.training for part in parts)
+        assert [part.training for part in parts] == before
+
+
 def test_to_takes_device_and_dtype_in_any_way():
     net = nn.Linear(2, 2)
     for call, dtype in [

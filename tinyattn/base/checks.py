@@ -62,9 +62,14 @@ def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
 def check_tensor(name: str, value: Any, kind: type) -> Any:
     """The value; TypeError, which says what to write, if it is no Tensor."""
     hint = ": is a return missing?" if value is None else ": wrap it with ta.tensor(...)"
-    if isinstance(value, tuple) and any(map(is_tensor, value)):
-        hint = ": take one of its Tensors, as in out, state = lstm(x)"
+    if has_tensors(value):
+        hint = ": take one of its Tensors, as in out, state = lstm(x), or join them with stack"
     return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
+
+
+def has_tensors(value: Any) -> bool:
+    """True for a list or tuple with a Tensor in it, or in a list in it."""
+    return isinstance(value, (list, tuple)) and any(is_tensor(x) or has_tensors(x) for x in value)
 
 
 def require_float(dtype: np.dtype, what: str) -> None:
@@ -411,7 +416,9 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     refuse_foreign(name, arrays)
-    if type(error).__module__ == ShapeError.__module__ or is_of_a_check(error):
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    is_of_a_check = frames and frames[-1].f_globals is globals()  # of this file, which says enough
+    if type(error).__module__ == ShapeError.__module__ or is_of_a_check:
         return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
@@ -431,12 +438,6 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
-
-
-def is_of_a_check(error: Exception) -> bool:
-    """True for an error that a check of this file has raised, which says enough."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].f_globals is globals()
 
 
 def refuse_foreign(name: str, values: Sequence[Any]) -> None:

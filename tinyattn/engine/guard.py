@@ -52,9 +52,7 @@ def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
                     "instead of grad *= y"
                 ) from error
             raise
-        if type(gradients) is tuple:
-            return tuple([copy_of_array(gradient) for gradient in gradients])
-        return copy_of_array(gradients)
+        return copied(gradients)
 
     return guarded
 
@@ -68,7 +66,12 @@ def protected(value: Any) -> Any:
     return view
 
 
-def copy_of_array(value: Any) -> Any:
-    """A copy of an array, also of a subclass of NumPy's; anything else as it is."""
+def copied(value: Any) -> Any:
+    """A copy of an array, also of a subclass of NumPy's, and of those in lists, tuples and dicts;
+    anything else as it is."""
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {key: copied(item) for key, item in value.items()}
     is_copied = isinstance(value, np.ndarray) or type(value) in array_types
     return value.copy() if is_copied else value

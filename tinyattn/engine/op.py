@@ -53,7 +53,7 @@ from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
-from .guard import copy_of_array
+from .guard import copied
 from .promotion import number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion, note_view
@@ -143,11 +143,12 @@ def result_tensor(
         for i in other_positions:  # copies, because the caller may write to it later
             if type(arrays[i]) in array_types:
                 arrays[i] = arrays[i].copy()
+            elif not spec.is_builtin:
+                arrays[i] = copied(arrays[i])
             elif type(arrays[i]) in (list, tuple):  # the rules of operators take no lists
-                is_operand = spec.is_builtin and spec.promote
-                arrays[i] = np.array(arrays[i]) if is_operand else arrays[i][:]
+                arrays[i] = np.array(arrays[i]) if spec.promote else arrays[i][:]
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
-            options = {name: copy_of_array(value) for name, value in options.items()}
+            options = copied(options)
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out.shape, out.dtype)
@@ -182,6 +183,8 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) 
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
                 checks.refuse_masked(arg)
                 arrays[i] = np.asarray(arg)
+            elif must_fit is not None and checks.has_tensors(arg):  # without a gradient
+                checks.check_tensor("an argument of an op", arg, TensorBase)
     return arrays, parents, versions, grad_positions, other_positions
 
 

@@ -70,7 +70,9 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
         if same:
             dtype = checked_dtype(functools.reduce(np.promote_types, same))
             for argument in arguments if dtype.kind in "iu" and dtypes is dimensioned else ():
-                if not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
+                if type(argument) in (list, tuple):
+                    cast_exactly(np.array(argument), dtype)
+                elif not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
                     cast_exactly(getattr(argument, "_data", argument), dtype)
             return out if out.dtype is dtype else converted(out, dtype)
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from copy import copy
 from types import NoneType
 from typing import Any, Self, overload
 
@@ -38,9 +39,10 @@ class Modules(Module, MutableSequence[AnyModule]):
         own, kinds = self.__dict__.items(), self._kinds
         return {name: x for name, x in own if name.isdecimal() and isinstance(x, kinds)}
 
-    def __add__(self, other: Iterable[AnyModule]) -> Self:
-        """A new list, of the modules of both."""
-        return self[:].extend(other)
+    def __add__(self, other: Iterable[AnyModule]) -> Modules[AnyModule]:
+        """A new ModuleList or Sequential of the modules of both; of a class of yours no other."""
+        plain: Modules[Any] = Sequential() if isinstance(self, Sequential) else ModuleList()
+        return plain.extend([*self, *listed("+", other)])
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -54,7 +56,9 @@ class Modules(Module, MutableSequence[AnyModule]):
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> AnyModule | Self:
         if isinstance(index, slice):
-            return type(self)(list(self)[index])
+            part = copy(self)  # its constructor may make other modules
+            part._fill(list(self)[index])
+            return part
         return list(self)[index]
 
     def __setitem__(self, index: Any, module: Any) -> None:
@@ -160,15 +164,6 @@ class Sequential(Modules[Module]):
     @property
     def _elements(self) -> Mapping[str, Any]:
         return self._modules
-
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequential: ...
-    def __getitem__(self, index: int | slice) -> Module:
-        if isinstance(index, slice):
-            return Sequential(*list(self)[index])
-        return list(self)[index]
 
     def forward(self, input: Any) -> Tensor:
         """The Tensor that the last module makes; the input is what the first one takes."""

@@ -98,21 +98,15 @@ def copied(module: AnyModule, twins: dict[int, Any] | None = None) -> AnyModule:
     except GraphError:
         for name, part in module.named_modules():
             for key, value in part.__dict__.items():
-                if not isinstance(value, Module) and holds_a_graph(value):
-                    path = f"{name}.{key}" if name else key
+                path = f"{name}.{key}" if name else key
+                try:
+                    copy.deepcopy(None if isinstance(value, Module) else value)
+                except GraphError:
                     raise GraphError(
                         f"{type(module).__name__} is copied here, but its attribute {path} was "
                         "computed and is part of a graph: keep its detach() instead, or None"
                     ) from None
         raise
-
-
-def holds_a_graph(value: Any) -> bool:
-    try:
-        copy.deepcopy(value)
-    except GraphError:
-        return True
-    return False
 
 
 def tree_of(head: str, parts: Mapping[str, Any]) -> str:
@@ -498,3 +492,5 @@ def evaluated(module: Module) -> Iterator[None]:
         for part, mode in modes:
             if part.training != mode:  # by its own train(), which may take back what eval() did
                 part.train(mode)
+        for part, mode in modes:  # train() of a later parent reaches a shared part again
+            part.training = mode
