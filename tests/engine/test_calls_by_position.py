@@ -142,12 +142,12 @@ zeros_like: x * dtype=None device=None requires_grad=False
 
 def order_of(function: Any) -> str:
     """As in the table: `*` alone stands before what is given by its name."""
-    parts = []
+    parts: list[str] = []
     for x in inspect.signature(function).parameters.values():
         default = x.default.__name__ if isinstance(x.default, type) else repr(x.default)
         if x.kind is x.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
             parts.append("*")
-        stars = {x.VAR_POSITIONAL: "*", x.VAR_KEYWORD: "**"}.get(x.kind, "")
+        stars = "*" * (x.kind is x.VAR_POSITIONAL) + "**" * (x.kind is x.VAR_KEYWORD)
         parts.append(stars + x.name + ("" if x.default is x.empty else f"={default}"))
     return " ".join(parts)
 

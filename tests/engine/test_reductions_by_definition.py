@@ -229,8 +229,9 @@ def test_sums_of_many_small_numbers_beside_a_large_one() -> None:
     values[0] = 2048.0
     assert added_at(values, (places,), (2,)).tolist() == [4096.0, 0.0]
     assert added_along(values, places, 0, (2,)).tolist() == [4096.0, 0.0]
-    assert putitem(values, (places,), (2,)).tolist() == [4096.0, 0.0]
-    assert putitem(values.reshape(-1, 1), places, (2, 1)).tolist() == [[4096.0], [0.0]]
+    numbers: Any = values
+    assert putitem(numbers, (places,), (2,)).tolist() == [4096.0, 0.0]
+    assert putitem(numbers.reshape(-1, 1), places, (2, 1)).tolist() == [[4096.0], [0.0]]
 
 
 def test_each_error_says_its_whole_text() -> None:
