@@ -263,6 +263,7 @@ CHANGES = """
     np.negative(c, c) | np.subtract(1, c, out=c) | np.multiply(c, 2, out=c, where=c > 0)
     np.multiply(d, 2, out=c, where=d > 0) | np.add.at(c, ([0, 0], [1, 1]), 1)
     np.add.accumulate(c, out=c) | np.add.reduce(d, axis=0, out=c[0]) | d.sum(0, out=c[1])
+    np.negative.at(c, ([0, 1], [1, 1])) | np.square.at(c, ([0], [0])) | c.partition(0)
     np.divmod(d, 2.0, out=(c, d)) | np.modf(c, out=(d, c)) | np.clip(d, 0, 1, out=c)
     np.matmul(d, d, out=c) | np.copyto(c, 5.0) | np.put(c, [0], 9) | np.fill_diagonal(c, 7)
     np.maximum(c, d, out=c) | np.cumsum(d, axis=0, out=c) | np.place(c, c > 0, [8])

@@ -213,6 +213,31 @@ INDEXING: list[Refused] = [
         DtypeError,
         "gather takes an integer index, got float32",
     ),
+    (
+        lambda: TABLE.gather(1, ta.tensor([[True], [False]])),
+        DtypeError,
+        "gather takes an integer index, got bool",
+    ),
+    (
+        lambda: scatter_along(ta.ones(1, 3), 0, np.ones((1, 3), bool), (2, 3)),
+        DtypeError,
+        "scatter_along takes an integer index, got bool",
+    ),
+    (
+        lambda: scatter_along(ta.ones(1, 3), 0, np.ones((1, 2), np.int64), (2, 3)),
+        ShapeError,
+        "scatter_along takes an index of shape (1, 3), got (1, 2)",
+    ),
+    (
+        lambda: scatter_along(ta.ones(1, 3), 1, np.full((1, 3), 3), (2, 3)),
+        IndexError,
+        "scatter_along: index 3 is out of range for 3 elements (dim 1)",
+    ),
+    (
+        lambda: scatter_along(ta.ones(3, 1), 1, np.zeros((3, 1), np.int64), (2, 3)),
+        ShapeError,
+        "scatter_along along dim 1 of shape (2, 3) " + AS_MANY + "(3, 1)",
+    ),
     (lambda: TABLE.gather(1, "a"), DtypeError, "gather takes an integer index, got a"),
     (lambda: TABLE.gather(1, [[0]]), DtypeError, "gather takes an integer index, got [[0]]"),
     (lambda: TABLE.gather(2, ta.tensor([[0]])), IndexError, NO_DIM_2),
