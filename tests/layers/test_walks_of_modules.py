@@ -205,3 +205,15 @@ def test_a_part_is_found_whatever_its_name_is(name: str) -> None:
             assert (x.dtype, x.tolist()) == (np.float64, state[key].tolist())
         delattr(root, name)
         assert list(root.state_dict()) == ["last.weight", "last.bias"]
+
+
+@pytest.mark.parametrize("mode", [1, 0, np.bool_(True), "yes", None], ids=str)
+def test_a_mode_is_true_or_false_in_each_part(mode: Any) -> None:
+    root = tree(ta, nn)
+    assert root.train(not mode) is root
+    assert root.train(mode) is root
+    assert all(part.training is bool(mode) for part in root.modules())
+    assert root.train() is root
+    assert all(part.training is True for part in root.modules())
+    assert root.eval() is root
+    assert all(part.training is False for part in root.modules())
