@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyattn as ta
@@ -147,3 +148,65 @@ def test_steps_after_a_state_was_loaded_leave_it_as_it_is(kind: Any) -> None:
         assert step(again, other) == step(made, w)
         assert {name: x.tolist() for name, x in state["arrays"].items()} == before
         assert (state["steps"], state["groups"][0]["lr"]) == ([1], 0.5)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+@pytest.mark.parametrize(
+    ("momentum", "dampening", "nesterov"),
+    [(0, 0, False), (0, 0.5, False), (0.5, 0, False), (0.5, 0.25, False), (0.5, 0, True)],
+)
+def test_steps_of_sgd_are_those_of_the_formula(
+    momentum: float, dampening: float, nesterov: bool, decay: float
+) -> None:
+    x = ta.tensor([1.0, -2.0], dtype=ta.float64, requires_grad=True)
+    optimizer = optim.SGD([x], 0.125, momentum, dampening, decay, nesterov)
+    w, velocity = np.array([1.0, -2.0]), None
+    for step in range(4):
+        g = np.array([0.5, -1.0]) * (step + 1)
+        x.grad = ta.tensor(g)
+        optimizer.step()
+        g = g + decay * w
+        if momentum:
+            velocity = g if velocity is None else momentum * velocity + (1 - dampening) * g
+            g = g + momentum * velocity if nesterov else velocity
+        w = w - 0.125 * g
+        np.testing.assert_allclose(x.detach().numpy(), w, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("CosineSchedule", {"total": 3, "warmup": 3}, "warmup must lie in [0, total), got 3 of 3"),
+        ("CosineSchedule", {"total": 3, "warmup": 4}, "warmup must lie in [0, total), got 4 of 3"),
+        ("CosineSchedule", {"total": 0}, "warmup must lie in [0, total), got 0 of 0"),
+        ("CosineSchedule", {"total": -1}, "total must be a number >= 0, got -1"),
+        ("CosineSchedule", {"total": 3, "warmup": -1}, "warmup must be a number >= 0, got -1"),
+        ("CosineSchedule", {"total": 3, "final": -0.1}, "final must be a number >= 0, got -0.1"),
+        ("WarmupSchedule", {"d_model": 0}, "d_model must be a number >= 1, got 0"),
+        ("WarmupSchedule", {"d_model": 4, "warmup": 0}, "warmup must be a number >= 1, got 0"),
+        ("WarmupSchedule", {"d_model": 4, "factor": -1}, "factor must be a number >= 0, got -1"),
+    ],
+)
+def test_a_schedule_says_which_number_does_not_fit(
+    kind: str, settings: dict[str, Any], message: str
+) -> None:
+    optimizer = optim.SGD([weight()], lr=0.5)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  the whole sentence is compared
+        getattr(optim, kind)(optimizer, **settings)
+    assert str(raised.value) == message
+    assert optimizer.lr == 0.5
+
+
+def test_schedules_take_their_least_numbers() -> None:
+    for settings, rates in (
+        ({"total": 1}, [0.0, 0.0]), ({"total": 2, "warmup": 1}, [0.5, 0.0]),
+        ({"total": 2, "final": 0.25}, [0.375, 0.25]), ({"total": 3, "warmup": 2}, [0.25, 0.5]),
+    ):  # fmt: skip
+        schedule = optim.CosineSchedule(optim.SGD([weight()], lr=0.5), **settings)
+        assert schedule.get_last_lr() == pytest.approx(rates[:1])
+        schedule.step()
+        assert schedule.get_last_lr() == pytest.approx(rates[1:])
+    schedule = optim.WarmupSchedule(optim.SGD([weight()], lr=0.5), 1, 1)
+    for n in range(1, 4):
+        assert schedule.get_last_lr() == pytest.approx([n**-0.5])
+        schedule.step()
