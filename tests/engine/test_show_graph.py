@@ -250,3 +250,36 @@ def test_a_list_without_symbols_is_one_for_all_panels(viz: Any) -> None:
     figure = viz.show_heatmaps(np.ones((2, 3, 3)), xticks=[], yticks=[["a"], []])
     found = [[len(panel.get_xticks()), len(panel.get_yticks())] for panel in figure.axes[:2]]
     assert found == [[0, 1], [0, 0]]
+
+
+def test_as_many_boxes_as_can_be_are_drawn(viz: Any) -> None:
+    total = leaf([1.0])
+    for _ in range(199):
+        total = total * 2.0
+    panel = viz.show_graph(total).axes[0]
+    assert len(panel.texts) == 200 + 199  # boxes and arrows
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_arrows_begin_side_by_side_at_their_box_and_end_at_another(viz: Any, number: int) -> None:
+    leaves = [leaf([[float(i)]]) for i in range(number)]
+    figure = viz.show_graph(ta.cat(leaves), {f"the leaf {i}": x for i, x in enumerate(leaves)})
+    panel = figure.axes[0]
+    boxes = {t.get_text().split("\n")[0]: t for t in panel.texts if t.get_text()}
+    (top,) = (text for name, text in boxes.items() if not name.startswith("the"))
+    lines = top.get_text().split("\n")
+    width, half = 0.25 + 0.067 * max(map(len, lines)), 0.075 * len(lines)
+    x, y = top.get_position()
+    starts = [line.get_xydata()[0].tolist() for line in panel.lines]
+    ends = [text.xy for text in panel.texts if not text.get_text()]
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        part = (i + 1) / (number + 1) - 0.5
+        assert start == pytest.approx([x + width * part, y - half - 0.07])
+        below, level = boxes[f"the leaf {i}"].get_position()
+        assert end == pytest.approx((below, level + 0.075 * 2 + 0.07))
+        assert start[1] - end[1] == pytest.approx(0.4 + 2 * 0.1 - 2 * 0.07)  # between two rows
+    places = [boxes[f"the leaf {i}"].get_position()[0] for i in range(number)]
+    assert sum(places) / number == pytest.approx(x, abs=1e-3)
+    gaps = np.diff(places) - (0.25 + 0.067 * len("the leaf 0"))
+    np.testing.assert_allclose(gaps, 0.2, rtol=1e-6)
+    assert panel.get_xlim()[1] - panel.get_xlim()[0] == pytest.approx(figure.get_size_inches()[0])

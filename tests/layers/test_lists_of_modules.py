@@ -221,3 +221,40 @@ def test_a_sum_of_lists_is_plain_as_in_pytorch() -> None:
     assert len(residual) == 2
     with pytest.raises(TypeError, match="a Sequential holds modules"):
         residual.__add__([1])
+
+
+# Words that are no number of an element, though some of them have digits.
+NAMES = ["layer_1", "a1", "1a", "_", "é", "层", "²", "two words", "-1", "1_0", "x-y"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_that_is_no_number_is_kept_and_a_number_is_that_of_the_place(name: str) -> None:
+    a, b, c, new = (nn.ReLU() for _ in range(4))
+
+    def made() -> nn.Sequential:
+        return nn.Sequential({"7": a, name: b, "3": c})
+
+    expected = [("7", a), (name, b), ("3", c)]
+    assert list(made().named_children()) == expected
+    changes: dict[str, tuple[Callable[[Any], Any], list[tuple[str, Any]]]] = {
+        "append": (lambda net: net.append(new), [("0", a), (name, b), ("2", c), ("3", new)]),
+        "first": (lambda net: net.insert(0, new), [("0", new), ("1", a), (name, b), ("3", c)]),
+        "delete": (lambda net: net.__delitem__(0), [(name, b), ("1", c)]),
+        "set": (lambda net: net.__setitem__(0, new), [("0", new), (name, b), ("2", c)]),
+        "replace": (lambda net: net.__setitem__(1, new), [("0", a), ("1", new), ("2", c)]),
+        "extend": (lambda net: net.extend([new]), [("0", a), (name, b), ("2", c), ("3", new)]),
+        "reverse": (lambda net: net.reverse(), [("0", c), (name, b), ("2", a)]),
+    }
+    for which, (change, right) in changes.items():
+        net = made()
+        change(net)
+        assert list(net.named_children()) == right, which
+        assert list(net) == [part for _, part in right]
+        assert getattr(net, name, None) is (None if which == "replace" else b)
+    layers = nn.ModuleList([a, c])
+    setattr(layers, name, b)  # an attribute, and no element
+    assert (len(layers), list(layers), layers[-1]) == (2, [a, c], c)
+    layers.append(new)
+    assert list(layers.named_children()) == [(name, b), ("0", a), ("1", c), ("2", new)]
+    parts = nn.ModuleDict({name: b, "7": a})
+    assert (list(parts), parts[name], len(parts)) == ([name, "7"], b, 2)

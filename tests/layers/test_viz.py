@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -216,3 +218,24 @@ def test_a_layer_without_gradients_is_named_with_what_to_do(place: int) -> None:
         layers[place - 1] = layer
         with pytest.raises(ValueError, match=f"^layer {place} of 'a' has no gradient: {hint}$"):
             viz.plot_gradient_norms({"b": [trained], "a": layers})
+
+
+@pytest.mark.parametrize("kind", ["MappingProxyType", "ChainMap"])
+def test_any_mapping_has_the_names_of_a_picture(kind: str) -> None:
+    make = types.MappingProxyType if kind == "MappingProxyType" else getattr(collections, kind)
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    (out := nn.Sequential(*layers)(ta.ones(1, 2))).backward(ta.ones(1, 2), retain_graph=True)
+    for draw, of in (
+        (viz.plot_curves, {"a": [1.0, 0.5]}),
+        (viz.plot_gradient_norms, {"a": layers}),
+        (lambda names: viz.show_graph(out, names), {"a": layers[0].weight}),
+    ):
+        drawn = []
+        for names in (of, make(of)):
+            figure = draw(names)
+            texts = [text.get_text() for text in figure.findobj(Text)]
+            drawn.append((texts, [line.get_xydata().tolist() for line in figure.axes[0].lines]))
+        assert drawn[0] == drawn[1]
+        assert "a" in "\n".join(drawn[1][0]).split("\n")
+        with pytest.raises(TypeError, match=r"takes a dict|is a dict"):
+            draw(list(of.items()))

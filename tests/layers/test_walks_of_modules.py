@@ -172,3 +172,48 @@ SHOWN: dict[str, tuple[Any, str]] = {
 def test_a_repr_shows_each_part_in_its_place(name: str) -> None:
     module, text = SHOWN[name]
     assert repr(module) == text
+
+
+@pytest.mark.parametrize("name", ["_part", "__part", "_", "part_", "a1", "_0", "0", "Teil", "层"])
+def test_a_part_is_found_whatever_its_name_is(name: str) -> None:
+    for kind in ("parameters", "buffers", "modules"):
+        root, last = nn.Module(), nn.Linear(1, 2)
+        if kind == "parameters":
+            setattr(root, name, nn.Parameter([1.0, 2.0]))
+        elif kind == "buffers":
+            root.register_buffer(name, ta.ones(2))
+        else:
+            setattr(root, name, nn.Linear(2, 2))
+        root.last = last
+        part = getattr(root, name)
+        names = [f"{name}.{x}" for x in ("weight", "bias")] if kind == "modules" else [name]
+        assert list(root.state_dict()) == [*names, "last.weight", "last.bias"]
+        assert dict(getattr(root, f"_{kind}"))[name] is part
+        assert dict(getattr(root, f"named_{kind}")())[name] is part
+        if kind == "modules":
+            assert list(root.named_children()) == [(name, part), ("last", last)]
+            assert list(root.children()) == [part, last]
+            assert repr(root).splitlines()[1] == f"  ({name}): {part!r}"
+            assert not (root.eval() and part.training)
+            visited: list[nn.Module] = []
+            root.apply(visited.append)
+            assert visited == [part, last, root]
+        state = {key: x + 1 for key, x in root.state_dict().items()}
+        root.load_state_dict(state)
+        root.double()
+        for key, x in root.state_dict().items():
+            assert (x.dtype, x.tolist()) == (np.float64, state[key].tolist())
+        delattr(root, name)
+        assert list(root.state_dict()) == ["last.weight", "last.bias"]
+
+
+@pytest.mark.parametrize("mode", [1, 0, np.bool_(True), "yes", None], ids=str)
+def test_a_mode_is_true_or_false_in_each_part(mode: Any) -> None:
+    root = tree(ta, nn)
+    assert root.train(not mode) is root
+    assert root.train(mode) is root
+    assert all(part.training is bool(mode) for part in root.modules())
+    assert root.train() is root
+    assert all(part.training is True for part in root.modules())
+    assert root.eval() is root
+    assert all(part.training is False for part in root.modules())

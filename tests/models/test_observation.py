@@ -447,3 +447,19 @@ def test_what_page_20_has_recorded():
         model.hidden([text[:1]])  # no later token changes the first one
     norms = [np.linalg.norm(x.numpy()[0, 0]) for x in seen.hidden_states[:-1]]
     assert np.allclose(norms, recorded["norm_of_first"], rtol=0.01, atol=0.5)
+
+
+@pytest.mark.parametrize("form", ["list", "tuple", "set", "dict", "keys", "generator", "iterator"])
+def test_heads_may_come_from_any_iterable(model, form):
+    forms = {
+        "list": list, "tuple": tuple, "set": set, "dict": dict.fromkeys, "iterator": iter,
+        "keys": lambda heads: dict.fromkeys(heads).keys(), "generator": lambda x: (h for h in x),
+    }  # fmt: skip
+    gone = ((0, 2), (0, 1), (2, 2), (2, 0))
+    expected, _ = by_hand(model, gone)
+    with ablated(model, forms[form](gone)), observed(model, forms[form](gone)) as seen:
+        model(IDS)
+    close(seen.hidden_states[-1], expected[-1])
+    assert {*seen.weights} == {*gone}
+    if form != "set":
+        assert list(seen.weights) == list(gone)

@@ -103,3 +103,61 @@ def test_groups_go_on_from_a_state_and_are_not_part_of_it(kind: Any, name: str) 
     assert moved(again, tensors) == [2.0, 0.125]
     assert [group[name] for group in state["param_groups"]] == [0.5, 0.125]
     assert moved(optimizer, tensors) == [0.5, 0.125]
+
+
+class Summing(Optimizer):
+    """It adds up the gradients of each parameter in place, and keeps a list of the steps."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 1.0})
+
+    @ta.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(total=ta.zeros_like(p), array=np.zeros(2), steps=[], part={"n": 0})
+                state["total"] += p.grad
+                state["array"] += 1
+                state["steps"].append(len(state["steps"]))
+                state["part"]["n"] += 1
+
+
+def contents(state: Any) -> Any:
+    """The state of each parameter in numbers of its own."""
+    return {
+        i: (x["total"].tolist(), x["array"].tolist(), list(x["steps"]), dict(x["part"]))
+        for i, x in state.items()
+    }
+
+
+def test_a_state_stays_what_it_was_whoever_goes_on_from_it() -> None:
+    """Whatever a program keeps there: tensors, arrays, lists and dicts."""
+    first, second = parameters(), parameters()
+    optimizer, other = Summing(first), Summing(second)
+
+    def go_on(one: Summing, tensors: list[ta.Tensor]) -> Any:
+        for i, x in enumerate(tensors):
+            x.grad = ta.full_like(x, 1.0 + i)
+        one.step()
+        return contents({i: one.state[x] for i, x in enumerate(tensors)})
+
+    assert optimizer.state_dict()["state"] == {}
+    go_on(optimizer, first)
+    saved = optimizer.state_dict()
+    before = contents(saved["state"])
+    assert before == {i: ([1.0 + i] * 2, [1.0] * 2, [0], {"n": 1}) for i in range(2)}
+    twice = {i: ([2 * (1.0 + i)] * 2, [2.0] * 2, [0, 1], {"n": 2}) for i in range(2)}
+    assert go_on(optimizer, first) == twice
+    assert contents(saved["state"]) == before
+    for one, tensors in ((other, second), (optimizer, first)):
+        one.load_state_dict(saved)
+        assert go_on(one, tensors) == twice
+        assert contents(saved["state"]) == before
+        one.param_groups[0]["lr"] = 9.0
+        assert saved["param_groups"][0]["lr"] == 1.0
+    one_alone = Summing(alone := parameters(3))
+    alone[1].grad = ta.ones_like(alone[1])
+    one_alone.state[alone[1]]["kept"] = 3  # a state of one parameter has its number
+    assert one_alone.state_dict()["state"] == {1: {"kept": 3}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -393,3 +394,30 @@ def test_a_file_with_both_newlines_gets_those_of_windows(tmp_path: Path) -> None
 def test_an_option_that_may_be_hidden_counts_as_given(arguments: str, group: str) -> None:
     groups = Scan(f"import torch.nn.functional as F\nF.normalize({arguments})\n").groups
     assert "torch.nn.functional.normalize" in {name for name, _ in groups[group]}
+
+
+def test_a_method_is_left_out_only_if_no_class_takes_its_arguments() -> None:
+    """Nobody knows whether y is a tensor, a module, an optimizer or a schedule."""
+    fits: dict[str, set[str]] = {}
+    for owner in scan.OWNERS:
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+            if name.startswith("_") or is_static:
+                continue
+            own = list(inspect.signature(method).parameters.values())[1:]
+            names = {x.name for x in own if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)}
+            fits.setdefault(name, set()).update(names - {"function"})
+    assert fits["step"] == {"closure", "epoch"}  # of an optimizer, and of a schedule
+    lines = [f"y.{name}({x}=z)" for name, names in fits.items() for x in sorted(names)]
+    assert {"y.load_state_dict(strict=z)", "y.to(device=z)", "y.zero_grad(set_to_none=z)"} <= {
+        *lines
+    }
+    found = Scan("\n".join(lines)).groups.get("left out", {})
+    assert {lines[n - 1]: text for (_, text), at in found.items() for n in at} == {}
+    wrong = [f"y.{name}(z, quux=z)" for name in ("step", "to", "load_state_dict", "zero_grad")]
+    found = Scan("\n".join(wrong)).groups["left out"]
+    assert found == {
+        (f"{line.partition('(')[0].replace('y', 'x', 1)}()",
+         "got an unexpected keyword argument 'quux'"): [n]
+        for n, line in enumerate(wrong, 1)
+    }  # fmt: skip

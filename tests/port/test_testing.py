@@ -164,3 +164,45 @@ def test_neither_more_nor_less_than_expected_is_close(
             assert_close(around(actual), around(expected), msg=msg)
         assert str(raised.value) == (msg or message)
     assert_close(around(expected), around(expected))
+
+
+@pytest.mark.parametrize("place", AROUND)
+def test_the_relative_tolerance_is_a_part_of_what_is_expected(place: str) -> None:
+    around = AROUND[place]
+    for small, large in ((1.0, 2.0), (-1.0, -2.0), (0.0, 3.0)):
+        one, other = (around(ours.tensor([x])) for x in (small, large))
+        part = (large - small) / large * 1.001
+        assert_close(one, other, rtol=part, atol=0.0)
+        with pytest.raises(AssertionError) as raised:
+            assert_close(other, one, rtol=part, atol=0.0)
+        text = str(raised.value)
+        assert text.index(f"[{large:g}.]") < text.index(f"[{small:g}.]")  # ACTUAL, then DESIRED
+        limit = abs(large - small)
+        for x, y in ((one, other), (other, one)):
+            assert_close(x, y, rtol=0.0, atol=limit)
+            with pytest.raises(AssertionError):
+                assert_close(x, y, rtol=0.0, atol=0.99 * limit)
+
+
+@pytest.mark.parametrize("place", AROUND)
+def test_options_reach_each_place(place: str) -> None:
+    around, nan, inf = AROUND[place], float("nan"), float("inf")
+    x = around(ours.tensor([nan, 1.0]))
+    assert_close(x, x, equal_nan=True)
+    with pytest.raises(AssertionError):
+        assert_close(x, x)
+    assert_close(around(ours.tensor([inf, -inf])), around(ours.tensor([inf, -inf])))
+    with pytest.raises(AssertionError):
+        assert_close(around(ours.tensor([inf])), around(ours.tensor([-inf])))
+    one, two = around(ours.ones(1)), around(ours.ones(1, dtype=ours.float64))
+    for a, b, names in ((one, two, "float32 is not float64"), (two, one, "float64 is not float32")):
+        assert_close(a, b, check_dtype=False)
+        with pytest.raises(AssertionError) as raised:
+            assert_close(a, b)
+        assert str(raised.value) == f"the dtype {names}"
+    with pytest.raises(AssertionError) as raised:
+        assert_close(one, around(ours.ones(1, 1)))
+    assert str(raised.value) == "the shape (1,) is not (1, 1)"
+    with pytest.raises(ValueError) as wrong:  # noqa: PT011  the whole sentence is compared
+        assert_close(one, one, rtol=0.5)
+    assert str(wrong.value) == "rtol and atol go together, got 0.5 and None"

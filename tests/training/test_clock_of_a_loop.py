@@ -110,3 +110,39 @@ def test_a_loop_leaves_the_signals_as_they_were(number, interrupted, tmp_path):
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, before)
+
+
+LOSSES = [3.0, 2.0, 2.0, 1.0, math.nan, 1.5, 0.5, 1.0, math.inf, 0.75, 0.5, 2.0]
+
+
+@pytest.mark.parametrize("patience", [0, 1, 2, 3, 4, 5, math.inf])
+def test_a_loop_ends_after_so_many_losses_as_its_patience(tmp_path, patience):
+    training, weights = Training(tmp_path / "run", patience=patience), []
+    for step in training.loop.steps(len(LOSSES)):
+        training.step()
+        training.loop.measured(LOSSES[step])
+        weights.append(training.model.weight.numpy().copy())
+    finite = [math.inf if math.isnan(x) else x for x in LOSSES]
+    since = [n - 1 - min(range(n), key=finite.__getitem__) if n else 0 for n in range(13)]
+    done = next(n for n in range(13) if since[n] >= patience or n == 12)
+    assert len(training.loop.losses) == len(training.loop.held_out) == done
+    assert [step for step, _ in training.loop.held_out] == [*range(1, done + 1)]
+    assert training.loop.since_best == since[done]
+    assert (tmp_path / "run").exists()
+    if done:
+        best = training.loop.best["weight"].numpy()
+        assert (best == weights[done - 1 - since[done]]).all()
+    else:
+        assert training.loop.best is None
+
+
+@pytest.mark.parametrize("save_every", [0, 0.5, 1, 2, 2.5, 3, math.inf])
+def test_a_checkpoint_is_written_each_time_so_many_seconds_have_passed(tmp_path, clock, save_every):
+    training, written = Training(tmp_path / "run", save_every=save_every), []
+    save = training.loop.save
+    training.loop.save = lambda: (written.append(len(training.loop.losses)), save())
+    for _ in training.loop.steps(7):
+        training.step()
+        clock[0] += 1
+    every = max(1, math.ceil(save_every)) if save_every < math.inf else 8
+    assert written == [*range(every, 8, every), 7]

@@ -165,3 +165,59 @@ def test_a_sum_of_ranks_is_an_array_of_its_own(values: Any) -> None:
         assert (sums.dtype, sums.tolist()) == (np.float64, before)
         sums += 1
         assert given.tolist() == before
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, float("inf"), "inf"], ids=str)
+@pytest.mark.parametrize("max_norm", [0.0, 0.5, 1e3, float("inf")])
+def test_each_gradient_counts_whoever_has_it(p: Any, max_norm: float) -> None:
+    """Also that of a frozen parameter, of a number, of one without elements, and of float16."""
+    rng = np.random.default_rng(5)
+    kinds: list[tuple[Any, Any, bool]] = [
+        ((2, 3), ta.float32, True), ((3,), ta.float64, False), ((), ta.float32, True),
+        ((0, 2), ta.float32, True), ((4,), ta.float16, False), ((1, 1, 2), ta.float64, True),
+    ]  # fmt: skip
+    parameters, grads = [], []
+    for shape, dtype, trained in kinds:
+        x = ta.zeros(shape, dtype=dtype, requires_grad=True)
+        x.grad = ta.tensor(rng.standard_normal(shape), dtype=dtype)
+        grads.append(x.grad.numpy().copy())
+        x.requires_grad = trained
+        parameters.append(x)
+    parameters.insert(1, ta.zeros(2, requires_grad=True))  # without a gradient
+    every = np.abs(np.concatenate([grad.astype(np.float64).ravel() for grad in grads]))
+    norm = every.max() if float(p) == np.inf else (every ** float(p)).sum() ** (1 / float(p))
+    for form in (list, iter, lambda xs: [(f"{i}", x) for i, x in enumerate(xs)]):
+        for x, grad in zip((x for x in parameters if x.grad is not None), grads, strict=True):
+            x.grad = ta.tensor(grad)
+        found = optim.clip_grad_norm_(form(parameters), max_norm, p)
+        assert type(found) is float
+        assert found == pytest.approx(norm, rel=1e-12)
+        factor = min(max_norm / (norm + 1e-6), 1.0)
+        clipped = [x.grad for x in parameters if x.grad is not None]
+        for new, old in zip(clipped, grads, strict=True):
+            assert (new.dtype, new.shape) == (old.dtype, old.shape)
+            right = (old.astype(np.float64) * factor).astype(old.dtype)
+            np.testing.assert_allclose(new.numpy(), right, rtol=2 * np.finfo(old.dtype).eps)
+        assert parameters[1].grad is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max_norm", -1.0, "max_norm must be a number >= 0, got -1.0"),
+        ("max_norm", float("nan"), "max_norm must be a number >= 0, got nan"),
+        ("max_norm", -float("inf"), "max_norm must be a number >= 0, got -inf"),
+        ("norm_type", -2, "norm_type must be a number >= 0, got -2"),
+        ("norm_type", 0, "norm_type must be a number > 0, got 0"),
+        ("norm_type", -float("inf"), "norm_type must be a number >= 0, got -inf"),
+    ],
+)
+def test_a_wrong_number_is_refused_before_a_gradient_changes(
+    name: str, value: float, message: str
+) -> None:
+    x = ta.zeros(2, requires_grad=True)
+    x.grad = ta.tensor([3.0, 4.0])
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  the whole sentence is compared
+        optim.clip_grad_norm_([x], **{"max_norm": 1.0, name: value})
+    assert str(raised.value) == message
+    assert x.grad.tolist() == [3.0, 4.0]

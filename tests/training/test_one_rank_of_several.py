@@ -448,3 +448,22 @@ def test_parts_count_by_the_samples_of_both_ranks(other):
     for losses, weights in (([loss], [1, 1]), ([loss, loss], [1])):
         with pytest.raises(ValueError, match="zip"):
             parallel.accumulate(losses, weights)
+
+
+def test_all_that_ranks_compare_of_a_model_is_in_its_words(other):
+    model = Mixed()
+    model.drop = nn.ModuleDict({"a": nn.Dropout(0.25), "b": nn.ReLU(), "c": nn.Dropout(0.0)})
+    model.register_buffer("steps", ta.tensor([3, 4]))
+    model.drop.b.register_buffer("table", ta.zeros(2, 1, dtype="float64"), persistent=False)
+    parameters = [
+        "single (2,) float32 on cpu, trained", "exact (1, 2) float64 on cpu, trained",
+        "frozen (3,) float32 on cpu", "unused (3,) float32 on cpu, trained",
+        "short (1,) float16 on cpu, trained", "seldom (1,) float64 on cpu, trained",
+    ]  # fmt: skip
+    buffers = ["steps (2,) int64 on cpu", "drop.b.table (2, 1) float64 on cpu"]
+    dropouts = ["drop.a with p=0.25", "drop.c with p=0.0"]
+    parallel = DistributedDataParallel(model)
+    words = ["a module in training mode", *dropouts, *parameters, *buffers]
+    assert parallel.words() == words
+    model.eval()
+    assert parallel.words() == ["a module in evaluation mode", *words[1:]]
