@@ -127,6 +127,104 @@ def test_arrays_are_joined_in_their_order() -> None:
     assert found.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+# Outputs one after the other
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("kinks", [[[], []], [["a", "b"], []], [[], ["c"]], [["a"], ["b", "c"]]])
+def test_each_output_is_checked_and_beside_its_first_kink_again(
+    kinks: list[list[str]], fast: bool
+) -> None:
+    """In the way that was asked for, with what has to hold of every gradient before."""
+    checker, calls = checker_of(lambda x: (x, x > 0, x * 2), leaf(1.0)), list[Any]()
+    checker.check_contract = lambda o, output: calls.append(("contract", o, output.item()))  # type: ignore[method-assign]
+
+    def check(kind: str, o: int, output: ta.Tensor) -> list[str]:
+        calls.append((kind, o, output.item()))
+        return kinks[o]
+
+    def check_beside(again: Any, first: str) -> None:
+        calls.append(("beside", first))
+        again()
+
+    checker.check_projection = lambda *args: check("fast", *args)  # type: ignore[method-assign]
+    checker.check_jacobian = lambda *args: check("full", *args)  # type: ignore[method-assign]
+    checker.check_beside = check_beside  # type: ignore[method-assign]
+    assert checker.check(fast) == [*kinks[0], *kinks[1]]
+    right = list[Any]()
+    for o, value in enumerate((1.0, 2.0)):
+        one = ("fast" if fast else "full", o, value)
+        right += [("contract", o, value), one]
+        right += [("beside", kinks[o][0]), one] if kinks[o] else []
+    assert calls == right
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_output_without_a_graph_is_named(place: int) -> None:
+    def fn(x: ta.Tensor) -> Any:
+        return [x * 1 if i != place else x.detach() for i in range(2)]
+
+    with pytest.raises(GradcheckError) as caught:
+        ta.gradcheck(fn, leaf(1.0))
+    said = "depends on no input that requires gradients, or the graph was cut"
+    assert str(caught.value) == f"output {place} {said}"
+
+
+def with_kinks(x: ta.Tensor, y: ta.Tensor) -> ta.Tensor:
+    return ta.stack([x[1].abs() * 2, x[0] * y[0], y[0].abs() + x[1].abs(), y[1] * 3])
+
+
+def test_kinks_are_named_by_their_element_and_input() -> None:
+    checker = checker_of(with_kinks, leaf(1.5, 0.0), leaf(0.0, -2.0))
+    (output,) = checker.outputs()
+    assert checker.check_jacobian(0, output) == [
+        "d output 0[0] / d input 0[1]",
+        "d output 0[2] / d input 0[1]",
+        "d output 0[2] / d input 1[0]",
+    ]
+    assert checker.check_projection(0, output) == [
+        "output 0[0] by input 0",
+        "output 0[2] by input 0",
+        "output 0[2] by input 1",
+    ]
+
+
+@pytest.mark.parametrize("name", ["input 0", "parameter 'w'"])
+@pytest.mark.parametrize(("i", "j"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_the_element_of_a_wrong_derivative_is_named_with_both_numbers(
+    i: int, j: int, name: str
+) -> None:
+    class Product(ta.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = ta.nn.Parameter(ta.tensor([[2.0, 3.0], [5.0, 7.0]], dtype=ta.float64))
+
+        def forward(self, x: ta.Tensor) -> ta.Tensor:
+            return self.w @ x
+
+    x = leaf(-1.0, 0.5)
+    checker = Checker(Product(), [x], np.random.default_rng(0), hint="!")
+    (output,), right = checker.outputs(), checker.gradients
+
+    def gradients(o: int, cotangent: np.ndarray) -> list[np.ndarray]:
+        of_x, of_w = (g.copy() for g in right(o, cotangent))
+        if name == "input 0":
+            of_x[j] += 0.25 * cotangent[i]
+        else:
+            of_w[i, j] += 0.25 * cotangent[i]
+        return [of_x, of_w]
+
+    checker.gradients = gradients  # type: ignore[method-assign]
+    with pytest.raises(GradcheckError) as caught:
+        checker.check_jacobian(0, output)
+    element = [j] if name == "input 0" else [i, j]
+    slope = checker.tensors[1].numpy()[i, j] if name == "input 0" else x.numpy()[j]
+    assert str(caught.value) == (
+        f"d output 0[{i}] / d {name}{element}: the derivative gives {slope + 0.25:.7g}, "
+        f"finite differences give {slope:.7g}, no kink is near!"
+    )
+
+
 # Beside a kink
 
 
