@@ -414,3 +414,21 @@ def test_a_file_begins_with_four_letters(place, tmp_path):
     content[place] ^= 32  # of the other case
     (tmp_path / "m.gguf").write_bytes(content)
     assert said_of(tmp_path / "m.gguf") == "it does not begin with GGUF"
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, OverflowError, RecursionError])
+def test_what_is_wrong_while_a_file_is_open_is_damage_that_names_it(error, tmp_path):
+    """Also a number of its header that is too large for an array."""
+    path = file_of(tmp_path / "m.gguf", [])
+    with pytest.raises(CheckpointError) as caught, gguf.opened(path):
+        raise error("too much")
+    assert str(caught.value) == f"{path} is damaged or no GGUF file: too much"
+
+
+@pytest.mark.parametrize("error", [CheckpointError, KeyError, OSError, MemoryError])
+def test_what_is_no_damage_of_a_file_stays_as_it_is(error, tmp_path):
+    path = file_of(tmp_path / "m.gguf", [])
+    with pytest.raises(error) as caught, gguf.opened(path):
+        raise error("too much")
+    assert caught.type is error
+    assert caught.value.args == ("too much",)

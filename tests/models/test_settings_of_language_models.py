@@ -225,6 +225,39 @@ def test_yarn_begins_at_the_positions_of_the_model_where_it_does_not_say_others(
         causal_files.checked_config(config | {"rope_scaling": llama3})
 
 
+# Windows
+
+TYPES = ["full_attention", "sliding_attention", "full_attention"]
+LAYERS = {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("switch", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 4])
+def test_a_layer_has_a_window_only_where_the_switch_the_width_and_the_layer_say_so(
+    window, switch, kind
+):
+    """Mistral has no switch. Llama and GPT-2 have no windows."""
+    on = {"mistral": True, "llama": False, "gpt2": False}.get(kind, switch)
+    for types, turned, first in itertools.product(
+        (None, [], TYPES, TYPES[1:] + TYPES[1:2]), (None, [], [1, 0, 0]), (None, 0, 1, 3)
+    ):
+        said = {"layer_types": types, "no_rope_layers": turned, "max_window_layers": first}
+        config = LAYERS | {
+            "sliding_window": window,
+            "model_type": kind,
+            "use_sliding_window": switch,
+        }
+        config |= {name: x for name, x in said.items() if x is not None}
+        for i in range(3):
+            turns = kind != "smollm3" or (turned[i] == 1 if turned else i != 1)
+            assert causal_files.turns_in(config, i) is turns
+            usual = {"mistral": True, "smollm3": not turns}
+            slides = usual.get(kind, i >= (28 if first is None else first))
+            slides = types[i] == "sliding_attention" if types else slides
+            assert causal_files.window_in(config, i) == (window if on and slides else None)
+
+
 # Null
 
 OF_NULL = {
