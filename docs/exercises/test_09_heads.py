@@ -91,7 +91,6 @@ def test_attention() -> None:
     found = output(inputs, matrices)
     right = one_head_after_the_other()
     no_product = "the output is not projected by W_o"
-    expect(not close(found, right), no_product)
     for turned in product((False, True), repeat=4):
         used = [W.T if turn else W for W, turn in zip(matrices, turned, strict=True)]
         names = [f"W_{x}" for x, turn in zip("qkvo", turned, strict=True) if turn]

@@ -105,14 +105,15 @@ def test_dropout() -> None:
         expect(found.any(), "dropout of all also drops x: it belongs on the sublayer, not the sum")
         residuals = x if norm == "pre" else layer.norm_2(layer.norm_1(x))
         residuals = residuals.detach().numpy()
+        plain = layer_of(norm)
+        if not close(run(plain.forward, x).detach().numpy(), composed(plain, norm, x), 1e-5):
+            continue  # dropout is not the cause: `check_order` tells it
         layer.eval()
         without = run(layer.forward, x).detach().numpy()
         expect(
-            not close(without, residuals, 1e-5),
+            close(without, composed(layer, norm, x), 1e-5),
             "dropout is on in evaluation too: use an nn.Dropout",
         )
-        if not close(without, composed(layer, norm, x), 1e-5):
-            continue  # dropout is not the cause: `check_order` tells it
         expect(
             close(found, residuals, 1e-5),
             f'norm="{norm}": with dropout 1 only the residuals are left, so dropout stands on what '

@@ -157,9 +157,11 @@ def test_formula() -> None:
 STEPS = (test_distance_numbers, test_position_scores, test_formula)
 
 
-def weights_of(attention: nn.Module) -> ta.Tensor:
+def weights_of(attention: nn.Module, queries: int) -> ta.Tensor:
     weights = getattr(attention, "weights", None)
     expect(isinstance(weights, ta.Tensor), "the weights of the call are not in self.weights")
+    right = (2, HEADS, queries, 6)
+    expect(weights.shape == right, f"weights are (B, H, Q, K), not {weights.shape}")
     return weights
 
 
@@ -167,8 +169,7 @@ def test_weights() -> None:
     needs(*STEPS)
     attention, arguments = module(), inputs(3, 6)
     called(attention, arguments)
-    weights = weights_of(attention)
-    expect(weights.shape == (2, HEADS, 3, 6), f"weights are (B, H, Q, K), not {weights.shape}")
+    weights = weights_of(attention, 3)
     expect(not weights.requires_grad, "self.weights holds the graph of the call: detach it")
     expect(close(weights.numpy().sum(-1), np.ones((2, HEADS, 3))), "weights do not sum to 1")
 
@@ -196,7 +197,7 @@ def test_causal() -> None:
     expect(close(before[:, :5], after[:, :5]), "is_causal=True, but the future has influence")
     mask = ta.tensor([[1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 1, 1]]).bool()
     called(attention, arguments, mask=mask, is_causal=True)
-    hidden = weights_of(attention).numpy()[0, :, :, 2]
+    hidden = weights_of(attention, 6).numpy()[0, :, :, 2]
     expect(not hidden.any(), "with is_causal=True the mask is forgotten")
 
 
