@@ -210,6 +210,14 @@ def test_a_wrong_solution_is_told_why(
         ),
         ("16_kernels", "return out / total[:, None]", "return out", "not divided by total"),
         ("19_learning", "np.sqrt(v_hat)", "np.sqrt(v)", "v is not corrected"),
+        ("20_language_model", "i - period + 1]", "i - period]", "of the earlier copy itself"),
+        ("20_language_model", " / np.sqrt(q.shape[1])", "", "not divided by sqrt(d)"),
+        (
+            "20_language_model",
+            "(logits - logits.max()) / temperature",
+            "logits - logits.max()",
+            "the temperature has no influence",
+        ),
         (
             "22_own_language_model",
             "(1 + np.cos(np.pi * progress)) / 2",
