@@ -102,6 +102,10 @@ def test_padding() -> None:
     found = run(layer, q, k, v, [2, 5]).numpy()
     short = run(layer, q[:1], k[:1, :2], v[:1, :2]).numpy()
     expect(close(found[:1], short), "keys behind valid_lens have influence: mask the capped scores")
+    expect(
+        close(found, np.concatenate([short, run(layer, q[1:], k[1:], v[1:]).numpy()])),
+        "a sample of full length is masked too: each sample has a length of its own",
+    )
 
 
 def with_rule(forward: Any, rule: Any) -> Any:

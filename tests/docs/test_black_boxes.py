@@ -143,6 +143,7 @@ def test_a_box_is_asked_by_its_name_and_others_are_the_one_that_is_graded(
         return lambda q, k, v, causal: factor * (q + 2 * k + 3 * v) + causal
 
     there = elsewhere.Elsewhere("ex_1", {"box_1": box(10), "box_2": box(20)})
+    there.process = ended = Process([])
     process = Process([])
     monkeypatch.setattr(there, "start", lambda: process)
     process.answers(
@@ -156,6 +157,7 @@ def test_a_box_is_asked_by_its_name_and_others_are_the_one_that_is_graded(
     assert there.ask("diagnose", box(1)) == "none"
     sent = [json.loads(line) for line in process.stdin.getvalue().splitlines()]
     assert sent == [{"function": "diagnose"}, {"out": [341]}, {"out": [17]}, {"out": [170]}]
+    assert ended.stdin.getvalue() == ""
     for messages, sentence in (
         ([{"failed": "f returns nothing"}, {"answer": ""}], "f returns nothing"),
         ([], "Python ended with code 7 before this was graded"),

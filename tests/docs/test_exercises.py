@@ -193,6 +193,37 @@ def test_a_wrong_solution_is_told_why(
         ),
         ("16_kernels", "total * shrink + e.sum", "e.sum", "total forgets the tiles before"),
         ("16_kernels", "e.sum(axis=1)", "e.mean(axis=1)", "total of the first tile is not"),
+        (
+            "16_kernels",
+            "    new_top = np",
+            "    if top[0] == -np.inf:\n"
+            "        e = np.exp(scores)\n"
+            "        return scores.max(axis=1), e.sum(axis=1), e @ values\n"
+            "    new_top = np",
+            "total is the sum of exp(score), not of",
+        ),
+        (
+            "16_kernels",
+            "np.where(new_top == -np.inf, 0.0, new_top)",
+            "np.maximum(new_top, -100)",
+            "scores of -1e10 give a wrong",
+        ),
+        ("16_kernels", "return out / total[:, None]", "return out", "not divided by total"),
+        ("19_learning", "np.sqrt(v_hat)", "np.sqrt(v)", "v is not corrected"),
+        ("20_language_model", "i - period + 1]", "i - period]", "of the earlier copy itself"),
+        ("20_language_model", " / np.sqrt(q.shape[1])", "", "not divided by sqrt(d)"),
+        (
+            "20_language_model",
+            "(logits - logits.max()) / temperature",
+            "logits - logits.max()",
+            "the temperature has no influence",
+        ),
+        (
+            "22_own_language_model",
+            "(1 + np.cos(np.pi * progress)) / 2",
+            "(1 - progress)",
+            "this falls along a line",
+        ),
     ],
 )
 def test_one_mistake_is_told_once(

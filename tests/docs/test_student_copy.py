@@ -8,10 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import grading
 import pytest
 import student_copy
 from exercises import EXERCISES, FOLDER, english, score, sentences  # noqa: F401
+from score import Card
 
 
 def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
@@ -67,5 +70,31 @@ def test_a_copy_for_students_needs_the_holes(
     path.write_text(f"{head}return x{rest}", "utf-8")
     monkeypatch.setattr(student_copy, "EXERCISES", tmp_path / "mine")
     with pytest.raises(ValueError, match=r"ex_05_softmax\.py is begun"):
+        student_copy.copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_is_made_where_the_score_card_is_chinese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an empty folder is filled, and a file is not overwritten."""
+    asked = []
+
+    def reports(*arguments: object) -> list[dict[str, Any]]:
+        asked.append(arguments)
+        nobody_began = Card([grading.say("is not written yet")]).as_json()
+        assert nobody_began["result"] != "not begun"
+        return [{"exercises": dict.fromkeys(EXERCISES, nobody_began)}]
+
+    monkeypatch.setenv("LANGUAGE", "zh_CN")
+    monkeypatch.setattr(student_copy, "reports", reports)
+    (tmp_path / "empty").mkdir()
+    assert student_copy.copy(tmp_path / "empty") == len(EXERCISES)
+    assert asked == [([FOLDER], 120)]
+    (tmp_path / "file").write_text("mine", "utf-8")
+    with pytest.raises(FileExistsError, match="file exists and is not empty"):
+        student_copy.copy(tmp_path / "file")
+    monkeypatch.setattr(student_copy, "reports", lambda *_: [{"error": "no exercise"}])
+    with pytest.raises(ValueError, match=r"^no exercise$"):
         student_copy.copy(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -67,4 +67,7 @@ WRONG = [
 ]
 
 # The same in another way.
-ALSO_RIGHT = [("np.maximum(norm, 1e-12)", "np.where(norm == 0, 1, norm)")]
+ALSO_RIGHT = [
+    ("np.maximum(norm, 1e-12)", "np.where(norm == 0, 1, norm)"),
+    ("{ours: file[name] for", "{ours: file[name].astype(own[ours].dtype) for"),
+]

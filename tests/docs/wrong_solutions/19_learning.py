@@ -75,3 +75,12 @@ WRONG = [
         "the new w is not w - rate m",
     ),
 ]
+
+# The same in another way.
+ALSO_RIGHT = [
+    ("return w - rate * m, m", "return [w - rate * m, m]"),
+    (
+        "return w - rate * m_hat / (np.sqrt(v_hat) + eps), m, v",
+        "return [w - rate * m_hat / (np.sqrt(v_hat) + eps), m, v]",
+    ),
+]

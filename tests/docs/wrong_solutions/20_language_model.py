@@ -168,6 +168,7 @@ WRONG = [
 
 # The lines of the solution, and what is right in their place too.
 ALSO_RIGHT = [
+    ("return int(layer), int(head)", "return [int(layer), int(head)]"),
     (", (k, v)", ", [k, v]"),
     (
         "return e / e.sum(axis=1, keepdims=True) @ v, (k, v)",

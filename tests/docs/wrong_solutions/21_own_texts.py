@@ -100,4 +100,15 @@ WRONG = [
 ]
 
 # The same in another way.
-ALSO_RIGHT = [("counts.most_common()", "sorted(counts.items(), key=lambda x: -x[1])")]
+ALSO_RIGHT = [
+    ("counts.most_common()", "sorted(counts.items(), key=lambda x: -x[1])"),
+    ("counts.most_common()", "sorted(counts.items(), key=lambda x: (-x[1], x[0]))"),
+    (
+        "return np.concatenate(learning), np.concatenate(choices), np.concatenate(test)",
+        "return [np.concatenate(x) for x in (learning, choices, test)]",
+    ),
+    (
+        "np.where(keep[:, :, None], x, 0).sum(axis=1) / count",
+        "np.nan_to_num(np.nanmean(np.where(keep[:, :, None], x, np.nan), axis=1))",
+    ),
+]

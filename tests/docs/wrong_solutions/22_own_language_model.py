@@ -122,6 +122,8 @@ WRONG = [
 
 # The same in another way.
 ALSO_RIGHT = [
+    ("return max(pairs, key=pairs.__getitem__)", "return list(max(pairs, key=pairs.__getitem__))"),
+    ("return pieces[:, :-1], pieces[:, 1:]", "return [pieces[:, :-1], pieces[:, 1:]]"),
     ("max(pairs, key=pairs.__getitem__)", "pairs.most_common(1)[0][0]"),
     ('len(text.encode("utf-8"))', "len(bytes(text, 'utf8'))"),
     ("if step <= warmup:", "if step < warmup:"),
