@@ -206,6 +206,90 @@ def test_what_is_learned_from_what_is_printed(example, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+@pytest.mark.parametrize("number", [2, 19, 20, 21])
+def test_labels_beyond_twenty_are_counted(example, capsys, number):
+    program = example("classify_texts")
+    model = classifier(program, ["a"] * 2, [f"l{i:02}" for i in range(number)])
+    parts = [program.Texts(["a"], np.zeros(1))] * 3
+    program.introduce(model, [f"text {i}" for i in range(number)], model.labels, parts)
+    counts = ", ".join(f"l{i:02} 1" for i in range(min(number, 20)))
+    more = ", and 1 labels more" if number == 21 else ""
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == f"{number} texts, {number} labels: {counts}{more}"
+
+
+OF_A_FILE = [("--text", "a"), ("--label", "a"), ("--separator", ";"), ("--encoding", "utf-8")]
+
+
+@pytest.mark.parametrize("option", [(), *OF_A_FILE], ids=" ".join)
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_is_of_a_file_is_taken_with_a_file_that_is_learned(
+    example, monkeypatch, capsys, option, has_file, asks
+):
+    """A question has no file, and an option of a file without one would do nothing."""
+    program = example("classify_texts")
+    given = [*["a.csv"] * has_file, *option, *["--predict", "a", "b c"] * asks]
+    monkeypatch.setattr("sys.argv", ["classify_texts.py", *given])
+    problem = None
+    if asks and (has_file or option):
+        problem = (
+            "--predict asks the classifier in --out: leave out the file, --text, --label and "
+            "--separator, and --encoding, or learn without --predict"
+        )
+    elif option and not has_file:
+        problem = "--text, --label, --separator and --encoding are of a file: name it first"
+    if problem is None:
+        args = program.options()
+        assert args.predict == (["a", "b c"] if asks else None)
+        assert (args.file and str(args.file)) == ("a.csv" if has_file else None)
+        assert [getattr(args, name[2:]) for name, _ in OF_A_FILE] == [
+            option[1] if option[:1] == (name,) else None for name, _ in OF_A_FILE
+        ]
+        return
+    with pytest.raises(SystemExit, match="2"):
+        program.options()
+    assert capsys.readouterr().err.endswith(f"error: {problem}\n")
+
+
+@pytest.mark.parametrize("asks", [None, ["a"]])
+def test_a_program_answers_or_learns_and_needs_pictures_first(example, monkeypatch, noted, asks):
+    program = example("classify_texts")
+    args = argparse.Namespace(predict=asks, out="out")
+    noted.put(program, "options", args)
+    noted.put(program.programs, "need_pictures")
+    noted.put(program.TextClassifier, "load", "model")
+    noted.put(program, "read", ("texts", "names"))
+    noted.put(program, "answer")
+    noted.put(program, "learn_and_test")
+    program.main()
+    learns = [("read", args), ("learn_and_test", args, "texts", "names")]
+    answers = [("load", "out"), ("answer", "model", ["a"], "out")]
+    assert noted.calls == [("options",), ("need_pictures",), *(answers if asks else learns)]
+
+
+@pytest.mark.parametrize(("number", "given", "size", "rate"), [
+    (20, None, 8, None), (600, None, 8, None), (675, None, 9, None), (4800, None, 64, None),
+    (6000, None, 64, None), (600, 3, 3, None), (600, 200, 200, None), (600, None, 8, 0.5),
+])  # fmt: skip
+def test_small_files_have_small_batches_and_small_batches_a_lower_rate(
+    example, monkeypatch, noted, tmp_path, number, given, size, rate
+):
+    program = example("classify_texts")
+    for name in ("introduce", "compare"):
+        noted.put(program, name)
+    noted.put(program.programs, "save_picture")
+    noted.put(program.viz, "plot_curves")
+    noted.put(program.TextClassifier, "save")
+    noted.put(program.text_data.Vocabulary, "of", program.Vocabulary(["<pad>", "<unknown>"]))
+    noted.put(program, "train", lambda *of: ([0.5] * of[3].epochs * 10**4, [[1, 1.0]]))
+    args = argparse.Namespace(**SIZES, seed=0, batch_size=given, lr=rate, epochs=1, out=tmp_path,
+                              overwrite=True)  # fmt: skip
+    program.learn_and_test(args, ["a"] * number, ["x", "y"] * (number // 2))
+    assert args.batch_size == size
+    assert args.lr == pytest.approx(3e-4 * (size / 64) ** 0.5 if rate is None else rate)
+
+
 def test_an_encoder_is_compared_with_two_simpler_ways(example, monkeypatch, capsys):
     program, given = example("classify_texts"), []
     learn = program.Texts(["a"] * 3, np.array([2, 2, 0]))

@@ -38,7 +38,8 @@ def test_the_standard_library_is_its_python_without_tests_and_tables(data, monke
         "encodings",
     )
     kept = ["b.py", "json/a.py", "json/tool/c.py", "testing/d.py"]
-    for name in (*kept, "e.pyc", "f.txt", *(f"{x}/g.py" for x in left_out), "json/tests/h.py"):
+    for name in (*kept, "e.pyc", "f.txt", *(f"{x}/g.py" for x in left_out), "json/tests/h.py",
+                 *(f"json/{x}/data/i.py" for x in left_out)):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.setattr(data.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})

@@ -145,6 +145,37 @@ def test_rank_0_alone_prints_draws_and_goes_on(training, ranks, run_of, monkeypa
     assert capsys.readouterr().out == ("" if rank else said)
 
 
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_a_training_that_is_stopped_at_any_step_says_so(
+    training, run_of, monkeypatch, capsys, tmp_path, done
+):
+    """Also one that lacks its last step alone."""
+    _, curves, files = batches_of(training, monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--resume", "--lr", "0.5"])
+    run = run_of(3, resume=True)
+    monkeypatch.setattr(run, "steps", lambda total: range(done))
+
+    def train():
+        run.train(
+            iter(np.ones((9, 1))),
+            lambda batch: (run.model(ta.ones(1, 2)).sum(), 1.0, 1),
+            lambda: ta.tensor(1.0),
+        )
+
+    if done == 3:
+        train()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            train()
+        assert ended.value.code == 130
+    said = f"stopped after {done} of 3 steps; {training.how_to_go_on()}\n"
+    assert capsys.readouterr().out == ("" if done == 3 else said)
+    assert len(run.losses) == done
+    assert files == [("fig", tmp_path / "loss.png")]  # of a part too
+    (((found,), _),) = curves
+    assert found["held out"][0].tolist() == [*range(1, done + 1)]
+
+
 @pytest.mark.parametrize(("total", "steps"), [
     (1, [1]), (7, [*range(1, 8)]), (25, [*range(1, 26)]), (26, [1, *range(2, 27, 2)]),
     (51, [1, *range(3, 52, 3)]), (60, [1, *range(3, 61, 3)]), (100, [1, *range(4, 101, 4)]),
@@ -230,6 +261,84 @@ def test_settings_are_what_makes_a_run_what_it_is(training, monkeypatch, tmp_pat
         "seed": 0, "steps": 3, "batch_size": 4, "lr": 0.3, "dropout": 0.5, "d_model": 8,
         "heads": 2, "layers": 1, "no_positions": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_without_a_checkpoint_has_nothing_to_go_on_with(training, tmp_path, is_there):
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+        (out / "loss.png").touch()
+    with pytest.raises(FileNotFoundError) as caught:
+        training.resumed(argparse.ArgumentParser(), out)
+    path = out / "checkpoint.safetensors"
+    assert str(caught.value) == f"{path} is not there yet: train first"
+
+
+SETTINGS = {"seed": 4, "steps": 3, "batch_size": 4, "lr": 0.25, "dropout": 0.5, "d_model": 8,
+            "heads": 2, "layers": 1, "no_positions": False}  # fmt: skip
+
+
+def parser_of(training, out):
+    return training.argument_parser("", short=2, steps=7, batch_size=5, lr=0.1, dropout=0.25,
+                                    d_model=6, heads=3, layers=4, out=out)  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", [
+    [], ["--steps", "3"], ["--steps", "4"], ["--short"], ["--batch-size", "5"], ["--lr", "0.1"],
+    ["--dropout", "0.25"], ["--d-model", "6"], ["--heads", "3"], ["--layers", "4"], ["--seed", "0"],
+    ["--no-positions"],
+], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("changeable", [(), ("steps", "no_positions")])
+def test_an_option_of_a_run_stays_as_it_was_unless_it_may_change(
+    training, monkeypatch, tmp_path, changed, changeable
+):
+    """A value is another one even if it is that of a fresh run."""
+    ta.save({"settings": SETTINGS | {"digest": "d"}, "losses": ta.ones(2)},
+            tmp_path / "checkpoint.safetensors")  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["a.py", *changed])
+    parser = parser_of(training, tmp_path)
+    name = changed[0].strip("-").replace("-", "_") if changed else ""
+    name = "steps" if name == "short" else name
+    value = vars(parser.parse_args()).get(name)
+    if not name or name in changeable or value == SETTINGS[name]:
+        args, state = training.resumed(parser, tmp_path, changeable)
+        assert training.settings_of(args) == SETTINGS | {"digest": "d"} | (
+            {name: value} if name else {}
+        )
+        assert state["losses"].numpy().tolist() == [1, 1]
+        return
+    with pytest.raises(ValueError, match="on the way") as caught:
+        training.resumed(parser, tmp_path, changeable)
+    assert str(caught.value) == (
+        f"the run in {tmp_path} has {name}={SETTINGS[name]}, which cannot become {value} on the "
+        "way: leave that option out, or begin anew with --overwrite or in another folder (--out)"
+    )
+
+
+def test_a_run_of_another_program_is_not_gone_on_with(training, monkeypatch, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    ta.save({"settings": SETTINGS | {"words": 5}}, path)
+    monkeypatch.setattr(sys, "argv", ["a.py"])
+    with pytest.raises(ValueError, match="program") as caught:
+        training.resumed(parser_of(training, tmp_path), tmp_path)
+    assert str(caught.value) == f"{path} was not made by this program"
+
+
+@pytest.mark.parametrize(("given", "name"), [
+    ([], "runs/a"), (["--no-positions"], "runs/a-no-positions"),
+    (["--no-attention", "--no-positions"], "runs/a-no-positions-no-attention"),
+    (["--no-positions", "--out", "runs/b"], "runs/b"), (["--out", "runs/b"], "runs/b"),
+])  # fmt: skip
+def test_a_run_without_a_part_has_a_folder_of_its_own(training, monkeypatch, tmp_path, given, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a.py", *given])
+    parser = parser_of(training, Path("runs/a"))
+    parser.add_argument("--no-attention", action="store_true")
+    asked = []
+    run = training.start(parser, lambda args: asked.append(args) or nn.Linear(2, 1))
+    assert (run.args.out, asked) == (Path(name), [run.args])
+    assert Path(name).is_dir()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
