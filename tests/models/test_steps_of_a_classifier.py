@@ -252,6 +252,70 @@ def test_what_is_of_a_file_is_taken_with_a_file_that_is_learned(
     assert capsys.readouterr().err.endswith(f"error: {problem}\n")
 
 
+def test_a_separator_is_one_sign_and_no_quote(example):
+    separator = example("classify_texts").separator
+    for sign in (";", "\t", " ", "|", "界", "'"):
+        assert separator(sign) == sign
+    for text in ("", ";;", '"', "\r", "\n", "\r\n"):
+        with pytest.raises(argparse.ArgumentTypeError) as caught:
+            separator(text)
+        assert str(caught.value) == f'must be one sign, as ";", and no quote, got {text!r}'
+
+
+def test_a_text_to_ask_about_has_words(example):
+    with_words = example("classify_texts").with_words
+    for text in ("a", " a ", "!", "好"):
+        assert with_words(text) == text
+    for text in ("", " ", "\u200b"):
+        with pytest.raises(argparse.ArgumentTypeError) as caught:
+            with_words(text)
+        assert str(caught.value) == f"a text must have words, got {text!r}"
+
+
+@pytest.mark.parametrize(("right", "number", "said"), [
+    (0.0, 10, "at most 28%"), (1.0, 10, "at least 72%"), (0.5, 10, "between 24% and 76%"),
+    (0.9, 10, "between 60% and 98%"), (0.1, 10, "between 2% and 40%"),
+    (0.999, 1000, "between 99% and 100%"), (2 / 3, 3, "between 21% and 94%"),
+    (0.29, 100, "between 21% and 39%"), (0.0, 3, "at most 57%"), (1.0, 3, "at least 43%"),
+])  # fmt: skip
+def test_an_error_bar_holds_for_all_such_texts(example, right, number, said):
+    found = example("classify_texts").error_bar(right, number)
+    assert found == f", and of all such texts, with 95 % probability, {said}"
+
+
+@pytest.mark.parametrize("missing", ["both", "model.safetensors", "classifier.json"])
+def test_a_classifier_that_is_not_whole_is_not_loaded(example, tmp_path, missing):
+    program = example("classify_texts")
+    if missing != "both":
+        classifier(program).save(tmp_path)
+        (tmp_path / missing).unlink()
+    with pytest.raises(OSError, match="class") as caught:
+        program.TextClassifier.load(tmp_path)
+    if missing != "classifier.json":
+        said = f"{tmp_path} has no trained classifier yet: train one first"
+        assert (type(caught.value), str(caught.value)) == (FileNotFoundError, said)
+
+
+@pytest.mark.parametrize(("best", "rises"), [(3, 4), (1, 5), (2, 6)])
+def test_a_training_ends_five_epochs_after_its_best(example, monkeypatch, best, rises):
+    """With the weights of the best."""
+    program, epochs = example("classify_texts"), best + rises
+    model, kept = classifier(program, ["a b"] * 9), []
+    losses = [*range(20, 20 - best, -1), *[30.0] * rises]
+
+    def loss_on(of, part):
+        kept.append({name: p.numpy().copy() for name, p in of.named_parameters()})
+        return float(losses[len(kept) - 1])
+
+    monkeypatch.setattr(program, "loss_on", loss_on)
+    args = argparse.Namespace(seed=0, batch_size=9, epochs=epochs, lr=0.01)
+    part = program.Texts(["a b"] * 9, np.arange(9) % 3)
+    steps, measured = program.train(model, part, part, args)
+    assert len(steps) == len(measured) == best + min(rises, 5)
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(p.numpy(), kept[best - 1][name])
+
+
 @pytest.mark.parametrize("asks", [None, ["a"]])
 def test_a_program_answers_or_learns_and_needs_pictures_first(example, monkeypatch, noted, asks):
     program = example("classify_texts")

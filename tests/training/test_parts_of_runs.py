@@ -411,3 +411,104 @@ def test_a_program_prints_on_rank_0(training, ranks, monkeypatch, rank):
     training.run_program("main")
     assert given == [("main", "stopped"), ("main", training.what_is_kept)]
     assert (sys.stdout is out) == (rank == 0)
+
+
+def test_the_bar_shows_means_of_the_last_fifty_steps(training, run_of, monkeypatch):
+    bars, *_ = batches_of(training, monkeypatch)
+    run = run_of(70)
+    run.bar = training.tqdm()
+    for i in range(70):
+        run.note(ta.tensor(float(i)), i / 100, 3)
+    means = [(0, 9), (0, 19), (0, 29), (0, 39), (0, 49), (10, 59), (20, 69)]
+    assert bars[0][2:] == [
+        (f"loss {(a + b) / 2:.3f}, accuracy {(a + b) / 2:.1f}%", False) for a, b in means
+    ]
+
+
+def test_the_options_of_a_training_say_their_defaults(training):
+    """A switch has none."""
+    parser = parser_of(training, Path("runs/a"))
+    shown = " (default: %(default)s)"
+    assert {action.dest: action.help for action in parser._actions if action.dest != "help"} == {
+        "steps": "a trial, the same as --steps 2", "batch_size": f"examples in a batch{shown}",
+        "lr": f"highest learning rate{shown}", "dropout": f"its probability{shown}",
+        "seed": f"of everything random{shown}", "d_model": f"width{shown}",
+        "heads": f"attention heads in a layer{shown}", "layers": f"encoder layers{shown}",
+        "no_positions": "do not tell it what stands where", "out": f"folder for its files{shown}",
+        "resume": "go on with the run in --out",
+        "overwrite": "begin anew where --out has a run already",
+        "device": f"where to compute{shown}",
+    }  # fmt: skip
+    steps, short = (action for action in parser._actions if action.dest == "steps")
+    assert steps.help == f"batches to learn from{shown}"
+    assert (steps.default, short.const) == (7, 2)
+    mean = "The progress bar shows the mean loss and accuracy of the last 50 steps."
+    assert (parser.epilog, parser.usage) == (mean, "%(prog)s [options]")
+
+
+@pytest.mark.parametrize("given", [[], ["--overwrite"]])
+@pytest.mark.parametrize("content", [None, b"none", "whole"])
+def test_a_run_that_is_there_is_replaced_by_overwrite_alone(
+    training, monkeypatch, capsys, tmp_path, given, content
+):
+    """Even a damaged one."""
+    path = tmp_path / "checkpoint.safetensors"
+    if content == "whole":
+        ta.save({"settings": SETTINGS, "losses": ta.ones(2)}, path)
+    elif content:
+        path.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["a.py", *given])
+    parser = parser_of(training, tmp_path)
+    if given or content is None:
+        run = training.start(parser, lambda args: nn.Linear(2, 1))
+        assert (run.losses, run.args.steps) == ([], 7)
+        return
+    with pytest.raises(SystemExit, match="2"):
+        training.start(parser, lambda args: nn.Linear(2, 1))
+    said = capsys.readouterr().err
+    if content == "whole":
+        problem = f"{tmp_path} has a run of 2 of 3 steps: --resume goes on with it, --overwrite"
+    else:
+        problem = f"{path} is damaged, or does not fit the file beside it: train again"
+    assert said.startswith(f"a.py: {problem}")
+
+
+def test_a_batch_that_is_too_small_is_refused_before_the_model_is_built(
+    training, ranks, monkeypatch, capsys, tmp_path
+):
+    ranks(0, 6)
+    monkeypatch.setattr(sys, "argv", ["a.py"])
+    with pytest.raises(SystemExit, match="2"):
+        training.start(parser_of(training, tmp_path / "out"), pytest.fail)
+    assert capsys.readouterr().err == "a.py: a batch of 5 is too small for 6 ranks\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("batch", ["array", "tuple", "nested"])
+def test_each_row_of_a_batch_is_of_one_rank(training, ranks, batch):
+    rows = np.arange(14).reshape(7, 2)
+    whole = {"array": rows, "tuple": (rows, -rows), "nested": (rows, (rows[:, 0],))}[batch]
+    for size in (1, 2, 3):
+        parts = []
+        for rank in range(size):
+            ranks(rank, size)
+            part = training.part_of(whole)
+            assert isinstance(part, type(whole))
+            parts.append(part if batch == "array" else part[0])
+            if batch == "tuple":
+                assert (part[1] == -part[0]).all()
+            elif batch == "nested":
+                assert (part[1][0] == part[0][:, 0]).all()
+        for rank, part in enumerate(parts):
+            assert part.tolist() == rows[rank::size].tolist()
+
+
+@pytest.mark.parametrize("arguments", [
+    ["a.py"], ["a.py", "--resume"], ["a.py", "--overwrite", "--steps", "9"],
+    ["a b.py", "--out", "c d", "--resume"],
+], ids=" ".join)  # fmt: skip
+def test_the_advice_to_go_on_has_the_options_once(training, monkeypatch, arguments):
+    monkeypatch.setattr(sys, "argv", arguments)
+    rest = [arg for arg in arguments if arg not in ("--resume", "--overwrite")]
+    line = training.programs.command([*rest, "--resume"])
+    assert training.how_to_go_on() == f"go on from there with:\n  python {line}"
