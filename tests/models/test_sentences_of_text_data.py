@@ -115,6 +115,10 @@ def test_labels_are_refused_in_a_whole_sentence(data, labels, words):
     ("a|b,text,label", ("a", None), "|"),
     ("a|b,text,label", (None, "label"), ","),
     ("a\tb,c\td", ("a", "d"), "\t"),
+    ("a|b;c", (None, "a"), "|"),
+    ("a|b;c", ("a", None), "|"),
+    ("a,b|c,b;d", ("a,b", "c,b;d"), "|"),
+    ("a;b|c;b,d", ("a", "d"), ";"),  # no sign gives both; it is the most frequent
     ("", (None, None), ","),
 ])  # fmt: skip
 def test_the_sign_between_columns_is_that_which_gives_the_columns(data, first, named, sign):

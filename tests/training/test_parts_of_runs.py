@@ -316,15 +316,6 @@ def test_an_option_of_a_run_stays_as_it_was_unless_it_may_change(
     )
 
 
-def test_a_run_of_another_program_is_not_gone_on_with(training, monkeypatch, tmp_path):
-    path = tmp_path / "checkpoint.safetensors"
-    ta.save({"settings": SETTINGS | {"words": 5}}, path)
-    monkeypatch.setattr(sys, "argv", ["a.py"])
-    with pytest.raises(ValueError, match="program") as caught:
-        training.resumed(parser_of(training, tmp_path), tmp_path)
-    assert str(caught.value) == f"{path} was not made by this program"
-
-
 @pytest.mark.parametrize(("given", "name"), [
     ([], "runs/a"), (["--no-positions"], "runs/a-no-positions"),
     (["--no-attention", "--no-positions"], "runs/a-no-positions-no-attention"),
@@ -482,25 +473,6 @@ def test_a_batch_that_is_too_small_is_refused_before_the_model_is_built(
         training.start(parser_of(training, tmp_path / "out"), pytest.fail)
     assert capsys.readouterr().err == "a.py: a batch of 5 is too small for 6 ranks\n"
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("batch", ["array", "tuple", "nested"])
-def test_each_row_of_a_batch_is_of_one_rank(training, ranks, batch):
-    rows = np.arange(14).reshape(7, 2)
-    whole = {"array": rows, "tuple": (rows, -rows), "nested": (rows, (rows[:, 0],))}[batch]
-    for size in (1, 2, 3):
-        parts = []
-        for rank in range(size):
-            ranks(rank, size)
-            part = training.part_of(whole)
-            assert isinstance(part, type(whole))
-            parts.append(part if batch == "array" else part[0])
-            if batch == "tuple":
-                assert (part[1] == -part[0]).all()
-            elif batch == "nested":
-                assert (part[1][0] == part[0][:, 0]).all()
-        for rank, part in enumerate(parts):
-            assert part.tolist() == rows[rank::size].tolist()
 
 
 @pytest.mark.parametrize("arguments", [
