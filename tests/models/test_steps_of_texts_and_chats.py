@@ -152,6 +152,18 @@ def test_a_text_that_cannot_be_read_to_its_end_is_named(data, tmp_path):
         assert str(caught.value) == f"{path} {problem}"
 
 
+def test_a_piece_ends_with_a_line_or_a_character_if_it_can(data, monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "PIECE", 10)
+    path = tmp_path / "a.txt"
+    path.write_text("ab\ncdef\nghéijkéénoprs\nt\nuvwxyzäöü\n\n", "utf-8", newline="")
+    spans = [data.Span(path, 1, path.stat().st_size), data.Span(path, 0, 5)]
+    found = [*data.pieces(spans)]
+    texts = ["b\ncdef\n", "ghéijké", "énoprs\nt\n", "uvwxyzäö", "ü\n\n", "ab\ncd"]
+    assert [text for text, *_ in found] == texts
+    ends = [8, 17, 27, 37, 41]
+    assert [(index, end) for _, index, end in found] == [*((0, end) for end in ends), (1, 5)]
+
+
 def test_a_mark_is_left_out_where_a_file_begins_alone(data, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\ufeffa\n\ufeffb\n", "utf-8")
