@@ -214,8 +214,9 @@ def test_labels_beyond_twenty_are_counted(example, capsys, number):
     program.introduce(model, [f"text {i}" for i in range(number)], model.labels, parts)
     counts = ", ".join(f"l{i:02} 1" for i in range(min(number, 20)))
     more = ", and 1 labels more" if number == 21 else ""
-    said = capsys.readouterr().out.splitlines()[0]
+    said, sizes = capsys.readouterr().out.splitlines()
     assert said == f"{number} texts, {number} labels: {counts}{more}"
+    assert sizes.startswith("1 to learn from, 1 to choose, 1 to test; 3 words, ")
 
 
 OF_A_FILE = [("--text", "a"), ("--label", "a"), ("--separator", ";"), ("--encoding", "utf-8")]
