@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,10 @@ def test_labels_are_refused_in_a_whole_sentence(data, labels, words):
     ("a|b,text,label", ("a", None), "|"),
     ("a|b,text,label", (None, "label"), ","),
     ("a\tb,c\td", ("a", "d"), "\t"),
+    ("a|b;c", (None, "a"), "|"),
+    ("a|b;c", ("a", None), "|"),
+    ("a,b|c,b;d", ("a,b", "c,b;d"), "|"),
+    ("a;b|c;b,d", ("a", "d"), ";"),  # no sign gives both; it is the most frequent
     ("", (None, None), ","),
 ])  # fmt: skip
 def test_the_sign_between_columns_is_that_which_gives_the_columns(data, first, named, sign):
@@ -151,3 +156,144 @@ def test_a_vocabulary_has_the_most_frequent_words(data):
 def test_the_definitions_are_the_last_column_and_the_kinds_the_first(data, monkeypatch):
     monkeypatch.setattr(data, "wordnet", lambda: [["k", "w", "d"], ["l", "v", "e"]])
     assert data.definitions() == (["d", "e"], ["k", "l"])
+
+
+CODES = ("utf-8-sig", "utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_mark_says_in_which_code_a_file_is(data, tmp_path, code):
+    path = tmp_path / "some.csv"
+    mark = "" if code == "utf-8-sig" else "\ufeff"
+    path.write_bytes(f"{mark}text,label\né好,b\n".encode(code))
+    assert data.decoded(path) == "text,label\né好,b\n"
+    assert data.read_csv(path, "text", "label") == (["é好"], ["b"])
+
+
+@pytest.mark.parametrize(("content", "given", "sign"), [
+    ("sep=;\n", None, ";"), ('"sep=|"\r\n', None, "|"), ("SEP=|\r", None, "|"),
+    ("Sep=\t\n", None, "\t"), ("sep=;\n", "|", "|"), ("", "|", "|"), ("", None, ","),
+])  # fmt: skip
+def test_a_separator_that_is_given_comes_before_that_of_excel(data, tmp_path, content, given, sign):
+    path = tmp_path / "some.csv"
+    end = "\r\n" if "\r\n" in content else "\r" if "\r" in content else "\n"
+    rows = [f"text{sign}label", f"a, b; c{sign}x" if sign != "," else "a,x"]
+    rows = [row if sign != ";" else row.replace("b;", "b:") for row in rows]
+    path.write_bytes((content + end.join([*rows, "wrong"])).encode())
+    line = 4 if content else 3
+    with pytest.raises(ValueError, match=f"line {line}: it has 1 columns and the first line 2"):
+        data.read_csv(path, "text", "label", given)
+    path.write_bytes((content + end.join(rows)).encode())
+    assert data.read_csv(path, "text", "label", given) == ([rows[1].split(sign)[0]], ["x"])
+
+
+@pytest.mark.parametrize("first", ["{text},label", "[text],label", "{,label", "[,label", '"{",b'])
+def test_a_file_with_brackets_may_be_csv(data, tmp_path, first):
+    path = tmp_path / "some.csv"
+    path.write_text(f"{first}\na,b\n")
+    assert data.read_csv(path)[0] in (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    "given", [(None, None), ("text", None), (None, "label"), ("text", "label")]
+)
+def test_columns_are_said_unless_both_are_given(data, tmp_path, capsys, given):
+    path = tmp_path / "some.csv"
+    path.write_text("label,text\na,b\n")
+    assert data.read_csv(path, *given) == (["b"], ["a"])
+    assert bool(capsys.readouterr().out) == (given != ("text", "label"))
+
+
+@pytest.mark.parametrize(("names", "rows", "given", "found"), [
+    ("ab", ["xy"], (None, None), "ab"), ("ab", ["xy", "xz"], (None, None), "ba"),
+    ("ab", ["xy", "zy"], (None, None), "ab"), ("ab", ["xy", "xzz"], (None, None), "ab"),
+    ("ab", ["xy", "xz"], ("a", None), "ab"), ("ab", ["xy", "zy"], (None, "a"), "ba"),
+    ("ab", ["xy", "zy"], ("b", None), "ba"), ("ab", ["xy", "xz"], (None, "b"), "ab"),
+    ("ab", ["xy"], ("c", None), "cb"), ("ab", ["xy"], (None, "c"), "ac"),
+    (["TEXT", "b", "Label"], [], (None, None), ["TEXT", "Label"]),
+    (["text", "b", "label"], [], ("b", None), ["b", "label"]),
+    (["text", "b", "label"], [], (None, "b"), ["text", "b"]),
+    (["b", "text"], ["xy", "zy"], (None, None), ["text", "b"]),
+    (["label", "b"], ["xy", "xz"], (None, None), ["b", "label"]),
+])  # fmt: skip
+def test_a_column_is_found_by_its_name_or_by_its_values(data, names, rows, given, found):
+    assert data.chosen(Path("a"), [*names], [[*row] for row in rows], *given) == tuple(found)
+
+
+def test_rows_are_numbered_by_their_first_line(data, tmp_path):
+    text = 'a,"b\n\nc"\n\n  \n,\n"d\r\ne",f\rg\n'
+    found = data.records(tmp_path, text, ",")
+    assert found == [
+        (1, ["a", "b\n\nc"]), (6, ["", ""]), (7, ["d\r\ne", "f"]), (9, ["g"]),
+    ]  # fmt: skip
+    assert data.records(tmp_path, "a;b,c", ";") == [(1, ["a", "b,c"])]
+    assert data.records(tmp_path, "", ",") == []
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("a\nb", "utf-16-le"), ("a\nb", "utf-16-be"), ("好\n", "utf-16-be"), ("ab", None),
+    ("a\0\n", None),
+])  # fmt: skip
+def test_lines_say_which_utf_16_a_file_is(data, text, name):
+    assert data.utf_16(text.encode(name or "utf-16-le")) == (name or "")
+    assert data.utf_16(text.encode(name or "utf-16-le") + b"a") == ""  # half of a sign
+
+
+SPELLED = {
+    "col·lecció": "col·lecció", "צה״ל": "צה״ל", "ג׳ירף": "ג׳ירף", 'a"b': 'a " b',
+    'א"': 'א "', '"א': '" א', "می\u200cخواهم": "می\u200cخواهم", "a\u200bb": "a b",
+    "\U0001f3f4\U000e0067\U000e0062\U000e007f!": "\U0001f3f4\U000e0067\U000e0062\U000e007f !",
+    "a_b 3.5": "a_b 3 . 5", "rock'n'roll'": "rock'n'roll '", "ﬁn ＡＢ １": "fin ab 1",
+    "İI": "iı", "Iİ": "ıi", "II": "ii", "ıI": "ıı", "É": "é", "’": "'", "a’b": "a'b",
+    "❤\u200d🔥🔥": "❤\u200d🔥 🔥", "...": ". . .", "🇩🇪🇫": "🇩🇪 🇫", "各a": "各 a", "가가": "가가",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPELLED)
+def test_a_word_ends_where_its_script_says(data, text):
+    assert data.words(text) == SPELLED[text].split(" ")
+
+
+def test_scripts_without_spaces_are_cut_into_their_signs(data):
+    """All letters of these scripts, and none of others."""
+    unspaced = (
+        "THAI ", "LAO ", "MYANMAR ", "KHMER ", "TAI ", "NEW TAI ", "JAVANESE ", "CJK ", "YI ",
+        "HIRAGANA ", "KATAKANA", "BOPOMOFO ", "IDEOGRAPHIC ITERATION", "HENTAIGANA ",
+    )  # fmt: skip
+    others = (
+        "LATIN ", "GREEK ", "CYRILLIC ", "HEBREW ", "ARABIC ", "DEVANAGARI ", "HANGUL SYLLABLE",
+        "TIBETAN ", "GEORGIAN ", "ETHIOPIC ", "MONGOLIAN ", "CHEROKEE ", "VAI ", "LISU ", "TAMIL ",
+    )  # fmt: skip
+    counts = {True: 0, False: 0}
+    for i in (*range(0xA0, 0x10000, 3), *range(0x20000, 0x32000, 64), *range(0x1B000, 0x1B123)):
+        sign = unicodedata.normalize("NFKC", chr(i))
+        if unicodedata.category(sign[0])[0] != "L" or len(sign) > 1:
+            continue
+        name = unicodedata.name(sign, "")
+        if name.startswith(unspaced + others):
+            is_sign = name.startswith(unspaced)
+            assert bool(data.SIGN.match(sign)) == is_sign, name
+            counts[is_sign] += 1
+    assert min(counts.values()) > 1000
+
+
+@pytest.mark.parametrize("code", [
+    0xAD, 0x61C, 0x180E, 0x200E, 0x200F, 0x202A, 0x202E, 0x2060, 0x206F, 0xFE00, 0xFE0F, 0xFEFF,
+    0xE0100, 0xE01EF,
+])  # fmt: skip
+def test_what_nobody_sees_is_left_out(data, code):
+    assert data.in_one_code(f"a{chr(code)}b") == "ab"
+    assert data.words(f"a{chr(code)}b") == ["ab"]
+
+
+def test_accents_and_vowel_signs_are_no_words(data):
+    for i in range(0x300, 0x1F000, 7):
+        if unicodedata.category(chr(i))[0] == "M":
+            assert len(data.words(f"b{chr(i)}b")) == 1, hex(i)
+
+
+def test_labels_that_differ_in_case_spaces_or_code_are_the_same(data):
+    assert data.plain("  Very \n GOOD ") == "very good"
+    assert data.plain("ＡＢ\u200bSTRASSE") == data.plain("ab straße") == "ab strasse"
+    assert data.plain_name(" A\u200b ") == "A"
+    assert data.plain_name("Ａ b") == "A b"

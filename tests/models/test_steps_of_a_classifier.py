@@ -206,6 +206,155 @@ def test_what_is_learned_from_what_is_printed(example, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+@pytest.mark.parametrize("number", [2, 19, 20, 21])
+def test_labels_beyond_twenty_are_counted(example, capsys, number):
+    program = example("classify_texts")
+    model = classifier(program, ["a"] * 2, [f"l{i:02}" for i in range(number)])
+    parts = [program.Texts(["a"], np.zeros(1))] * 3
+    program.introduce(model, [f"text {i}" for i in range(number)], model.labels, parts)
+    counts = ", ".join(f"l{i:02} 1" for i in range(min(number, 20)))
+    more = ", and 1 labels more" if number == 21 else ""
+    said, sizes = capsys.readouterr().out.splitlines()
+    assert said == f"{number} texts, {number} labels: {counts}{more}"
+    assert sizes.startswith("1 to learn from, 1 to choose, 1 to test; 3 words, ")
+
+
+OF_A_FILE = [("--text", "a"), ("--label", "a"), ("--separator", ";"), ("--encoding", "utf-8")]
+
+
+@pytest.mark.parametrize("option", [(), *OF_A_FILE], ids=" ".join)
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_is_of_a_file_is_taken_with_a_file_that_is_learned(
+    example, monkeypatch, capsys, option, has_file, asks
+):
+    """A question has no file, and an option of a file without one would do nothing."""
+    program = example("classify_texts")
+    given = [*["a.csv"] * has_file, *option, *["--predict", "a", "b c"] * asks]
+    monkeypatch.setattr("sys.argv", ["classify_texts.py", *given])
+    problem = None
+    if asks and (has_file or option):
+        problem = (
+            "--predict asks the classifier in --out: leave out the file, --text, --label and "
+            "--separator, and --encoding, or learn without --predict"
+        )
+    elif option and not has_file:
+        problem = "--text, --label, --separator and --encoding are of a file: name it first"
+    if problem is None:
+        args = program.options()
+        assert args.predict == (["a", "b c"] if asks else None)
+        assert (args.file and str(args.file)) == ("a.csv" if has_file else None)
+        assert [getattr(args, name[2:]) for name, _ in OF_A_FILE] == [
+            option[1] if option[:1] == (name,) else None for name, _ in OF_A_FILE
+        ]
+        return
+    with pytest.raises(SystemExit, match="2"):
+        program.options()
+    assert capsys.readouterr().err.endswith(f"error: {problem}\n")
+
+
+def test_a_separator_is_one_sign_and_no_quote(example):
+    separator = example("classify_texts").separator
+    for sign in (";", "\t", " ", "|", "界", "'"):
+        assert separator(sign) == sign
+    for text in ("", ";;", '"', "\r", "\n", "\r\n"):
+        with pytest.raises(argparse.ArgumentTypeError) as caught:
+            separator(text)
+        assert str(caught.value) == f'must be one sign, as ";", and no quote, got {text!r}'
+
+
+def test_a_text_to_ask_about_has_words(example):
+    with_words = example("classify_texts").with_words
+    for text in ("a", " a ", "!", "好"):
+        assert with_words(text) == text
+    for text in ("", " ", "\u200b"):
+        with pytest.raises(argparse.ArgumentTypeError) as caught:
+            with_words(text)
+        assert str(caught.value) == f"a text must have words, got {text!r}"
+
+
+@pytest.mark.parametrize(("right", "number", "said"), [
+    (0.0, 10, "at most 28%"), (1.0, 10, "at least 72%"), (0.5, 10, "between 24% and 76%"),
+    (0.9, 10, "between 60% and 98%"), (0.1, 10, "between 2% and 40%"),
+    (0.999, 1000, "between 99% and 100%"), (2 / 3, 3, "between 21% and 94%"),
+    (0.29, 100, "between 21% and 39%"), (0.0, 3, "at most 57%"), (1.0, 3, "at least 43%"),
+])  # fmt: skip
+def test_an_error_bar_holds_for_all_such_texts(example, right, number, said):
+    found = example("classify_texts").error_bar(right, number)
+    assert found == f", and of all such texts, with 95 % probability, {said}"
+
+
+@pytest.mark.parametrize("missing", ["both", "model.safetensors", "classifier.json"])
+def test_a_classifier_that_is_not_whole_is_not_loaded(example, tmp_path, missing):
+    program = example("classify_texts")
+    if missing != "both":
+        classifier(program).save(tmp_path)
+        (tmp_path / missing).unlink()
+    with pytest.raises(OSError, match="class") as caught:
+        program.TextClassifier.load(tmp_path)
+    if missing != "classifier.json":
+        said = f"{tmp_path} has no trained classifier yet: train one first"
+        assert (type(caught.value), str(caught.value)) == (FileNotFoundError, said)
+
+
+@pytest.mark.parametrize(("best", "rises"), [(3, 4), (1, 5), (2, 6)])
+def test_a_training_ends_five_epochs_after_its_best(example, monkeypatch, best, rises):
+    """With the weights of the best."""
+    program, epochs = example("classify_texts"), best + rises
+    model, kept = classifier(program, ["a b"] * 9), []
+    losses = [*range(20, 20 - best, -1), *[30.0] * rises]
+
+    def loss_on(of, part):
+        kept.append({name: p.numpy().copy() for name, p in of.named_parameters()})
+        return float(losses[len(kept) - 1])
+
+    monkeypatch.setattr(program, "loss_on", loss_on)
+    args = argparse.Namespace(seed=0, batch_size=9, epochs=epochs, lr=0.01)
+    part = program.Texts(["a b"] * 9, np.arange(9) % 3)
+    steps, measured = program.train(model, part, part, args)
+    assert len(steps) == len(measured) == best + min(rises, 5)
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(p.numpy(), kept[best - 1][name])
+
+
+@pytest.mark.parametrize("asks", [None, ["a"]])
+def test_a_program_answers_or_learns_and_needs_pictures_first(example, monkeypatch, noted, asks):
+    program = example("classify_texts")
+    args = argparse.Namespace(predict=asks, out="out")
+    noted.put(program, "options", args)
+    noted.put(program.programs, "need_pictures")
+    noted.put(program.TextClassifier, "load", "model")
+    noted.put(program, "read", ("texts", "names"))
+    noted.put(program, "answer")
+    noted.put(program, "learn_and_test")
+    program.main()
+    learns = [("read", args), ("learn_and_test", args, "texts", "names")]
+    answers = [("load", "out"), ("answer", "model", ["a"], "out")]
+    assert noted.calls == [("options",), ("need_pictures",), *(answers if asks else learns)]
+
+
+@pytest.mark.parametrize(("number", "given", "size", "rate"), [
+    (20, None, 8, None), (600, None, 8, None), (675, None, 9, None), (4800, None, 64, None),
+    (6000, None, 64, None), (600, 3, 3, None), (600, 200, 200, None), (600, None, 8, 0.5),
+])  # fmt: skip
+def test_small_files_have_small_batches_and_small_batches_a_lower_rate(
+    example, monkeypatch, noted, tmp_path, number, given, size, rate
+):
+    program = example("classify_texts")
+    for name in ("introduce", "compare"):
+        noted.put(program, name)
+    noted.put(program.programs, "save_picture")
+    noted.put(program.viz, "plot_curves")
+    noted.put(program.TextClassifier, "save")
+    noted.put(program.text_data.Vocabulary, "of", program.Vocabulary(["<pad>", "<unknown>"]))
+    noted.put(program, "train", lambda *of: ([0.5] * of[3].epochs * 10**4, [[1, 1.0]]))
+    args = argparse.Namespace(**SIZES, seed=0, batch_size=given, lr=rate, epochs=1, out=tmp_path,
+                              overwrite=True)  # fmt: skip
+    program.learn_and_test(args, ["a"] * number, ["x", "y"] * (number // 2))
+    assert args.batch_size == size
+    assert args.lr == pytest.approx(3e-4 * (size / 64) ** 0.5 if rate is None else rate)
+
+
 def test_an_encoder_is_compared_with_two_simpler_ways(example, monkeypatch, capsys):
     program, given = example("classify_texts"), []
     learn = program.Texts(["a"] * 3, np.array([2, 2, 0]))

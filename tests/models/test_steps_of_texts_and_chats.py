@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import types
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def test_the_standard_library_is_its_python_without_tests_and_tables(data, monke
         "encodings",
     )
     kept = ["b.py", "json/a.py", "json/tool/c.py", "testing/d.py"]
-    for name in (*kept, "e.pyc", "f.txt", *(f"{x}/g.py" for x in left_out), "json/tests/h.py"):
+    for name in (*kept, "e.pyc", "f.txt", *(f"{x}/g.py" for x in left_out), "json/tests/h.py",
+                 *(f"json/{x}/data/i.py" for x in left_out)):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.setattr(data.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
@@ -117,6 +119,144 @@ def test_whole_files_are_held_out_where_each_tenth_is_a_tenth_of_the_bytes(
     assert parts.training == [data.Span(*x) for x in zip(paths, [0] * number, middles, strict=True)]
     assert parts.held_out == [data.Span(*x) for x in zip(paths, middles, ends, strict=True)]
     assert parts.size == sum(ends)
+
+
+MARKED = {"utf-8-sig": None, "utf-32-le": "UTF-32", "utf-32-be": "UTF-32", "utf-16-le": "UTF-16",
+          "utf-16-be": "UTF-16"}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", MARKED)
+def test_a_file_in_another_code_is_named_by_its_mark(data, tmp_path, code):
+    path = tmp_path / "a.txt"
+    path.write_bytes(("" if code == "utf-8-sig" else "\ufeff").encode(code) + "é".encode(code))
+    if MARKED[code] is None:
+        data.check_text(path)
+        return
+    with pytest.raises(ValueError, match="save") as caught:
+        data.check_text(path)
+    assert str(caught.value) == f"{path} is in {MARKED[code]}: save it as UTF-8"
+
+
+def test_a_text_that_cannot_be_read_to_its_end_is_named(data, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ab")
+    assert [*data.pieces([data.Span(path, 0, 2)])] == [("ab", 0, 2)]
+    for content, end, problem in (
+        (b"ab", 3, "became shorter while it was read"),
+        (b"a\0b", 3, "is not a text, because it has a NUL byte"),
+        ("é".encode(), 1, "ends within a character: is it cut short?"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="a") as caught:
+            list(data.pieces([data.Span(path, 0, end)]))
+        assert str(caught.value) == f"{path} {problem}"
+
+
+def test_a_piece_ends_with_a_line_or_a_character_if_it_can(data, monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "PIECE", 10)
+    path = tmp_path / "a.txt"
+    path.write_text("ab\ncdef\nghéijkéénoprs\nt\nuvwxyzäöü\n\n", "utf-8", newline="")
+    spans = [data.Span(path, 1, path.stat().st_size), data.Span(path, 0, 5)]
+    found = [*data.pieces(spans)]
+    texts = ["b\ncdef\n", "ghéijké", "énoprs\nt\n", "uvwxyzäö", "ü\n\n", "ab\ncd"]
+    assert [text for text, *_ in found] == texts
+    ends = [8, 17, 27, 37, 41]
+    assert [(index, end) for _, index, end in found] == [*((0, end) for end in ends), (1, 5)]
+
+
+def test_a_mark_is_left_out_where_a_file_begins_alone(data, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\ufeffa\n\ufeffb\n", "utf-8")
+    whole = data.Span(path, 0, path.stat().st_size)
+    assert "".join(text for text, *_ in data.pieces([whole])) == "a\n\ufeffb\n"
+    assert "".join(text for text, *_ in data.pieces([whole._replace(begin=5)])) == "\ufeffb\n"
+    spans = [whole, whole._replace(begin=8, end=9)]
+    assert [*data.pieces(spans, 0, 5)] == [("\ufeffb\n", 0, 10), ("b", 1, 9)]
+    assert [*data.pieces(spans, 1, 3)] == [("b", 1, 9)]  # not before what a span has
+
+
+@pytest.mark.parametrize("change", ["", "time", "begin", "end", "order", "path", "tokenizer"])
+def test_ids_are_written_again_for_another_text_or_tokenizer(data, tmp_path, change):
+    """Also if the text has as many bytes as before."""
+    paths, out, told = [tmp_path / "a", tmp_path / "b"], tmp_path / "ids.bin", []
+    for path, text in zip(paths, ("abcd", "dcba"), strict=True):
+        path.write_text(text)
+    (tmp_path / "c").write_text("aaaa")
+    spans = [data.Span(path, 1, 3) for path in paths]
+    signs = "abcd"
+    data.encoded(spans, data.Encoder(data.character_tokenizer(signs)), out, told.append)
+    if change == "time":
+        paths[0].write_text("adda")
+        os.utime(paths[0], ns=(0, 5))
+    elif change == "path":
+        spans[1] = spans[1]._replace(path=tmp_path / "c")
+    elif change == "begin":
+        spans[1] = spans[1]._replace(begin=2)
+    elif change == "end":
+        spans[1] = spans[1]._replace(end=4)
+    elif change == "order":
+        spans.reverse()
+    elif change == "tokenizer":
+        signs = "dcba"
+    encoder = data.Encoder(data.character_tokenizer(signs))
+    found = data.encoded(spans, encoder, out, told.append)
+    text = "".join(span.path.read_text()[span.begin : span.end] for span in spans)
+    assert found.ids.tolist() == [signs.index(sign) for sign in text]
+    assert found.bytes == len(text)
+    assert sum(told) == 4 + (len(text) if change else 0)
+
+
+@pytest.mark.parametrize("out", ["new", "new/below", "elsewhere", ""])
+def test_what_stands_in_the_folder_of_a_run_is_no_text(data, tmp_path, out):
+    """A folder that is itself named is read, whatever it is."""
+    texts = tmp_path / "texts"
+    names = ["a", "new/b", "new/below/c", "old/checkpoint.safetensors", "old/d", "old/e/f",
+             "other/checkpoint.safetensors.txt"]  # fmt: skip
+    for name in names:
+        (texts / name).parent.mkdir(parents=True, exist_ok=True)
+        (texts / name).write_text("a")
+    left_out = {"new": ("new",), "new/below": ("new/below",)}.get(out, ())
+    found, *rest = data.files_of([texts], tmp_path / out if out == "elsewhere" else texts / out)
+    assert rest == [0, []]
+    assert [path.relative_to(texts).as_posix() for path in found] == [
+        name for name in names if not name.startswith(("old", *left_out))
+    ]
+    assert data.files_of([texts / "new"], texts / "new")[0] == [
+        texts / "new" / "b", texts / "new" / "below" / "c",
+    ]  # fmt: skip
+
+
+def test_what_is_named_and_no_text_is_refused(data, tmp_path):
+    for name, content, problem in (
+        ("a", b"\0", "is not a text, because it has a NUL byte"), ("none", None, None),
+    ):  # fmt: skip
+        path = tmp_path / name
+        if content is None:
+            with pytest.raises(FileNotFoundError) as caught:
+                data.files_of([path], tmp_path)
+            assert str(caught.value) == f"there is no file {path}"
+        else:
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match="NUL") as caught:
+                data.files_of([path], tmp_path)
+            assert str(caught.value) == f"{path} {problem}"
+    (tmp_path / "empty").touch()
+    assert data.files_of([tmp_path / "empty"], tmp_path) == ([tmp_path / "empty"], 0, [])
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 11, 25])
+@pytest.mark.parametrize("text", ["a", "é", "a\n", "好"])
+def test_the_end_of_a_text_is_a_tenth_of_whole_characters(data, tmp_path, text, size):
+    """A line end stays with its line."""
+    path = tmp_path / "a"
+    path.write_bytes((text * size).encode())
+    end = path.stat().st_size
+    middle = end * 9 // 10
+    while 0 < middle < end and path.read_bytes()[middle : middle + 1][0] in {10, *range(128, 192)}:
+        middle += 1
+    parts = data.divided([path])
+    assert parts.training == ([data.Span(path, 0, middle)] if middle else [])
+    assert parts.held_out == ([data.Span(path, middle, end)] if middle < end else [])
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,37 @@ def test_rank_0_alone_prints_draws_and_goes_on(training, ranks, run_of, monkeypa
     assert capsys.readouterr().out == ("" if rank else said)
 
 
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_a_training_that_is_stopped_at_any_step_says_so(
+    training, run_of, monkeypatch, capsys, tmp_path, done
+):
+    """Also one that lacks its last step alone."""
+    _, curves, files = batches_of(training, monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--resume", "--lr", "0.5"])
+    run = run_of(3, resume=True)
+    monkeypatch.setattr(run, "steps", lambda total: range(done))
+
+    def train():
+        run.train(
+            iter(np.ones((9, 1))),
+            lambda batch: (run.model(ta.ones(1, 2)).sum(), 1.0, 1),
+            lambda: ta.tensor(1.0),
+        )
+
+    if done == 3:
+        train()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            train()
+        assert ended.value.code == 130
+    said = f"stopped after {done} of 3 steps; {training.how_to_go_on()}\n"
+    assert capsys.readouterr().out == ("" if done == 3 else said)
+    assert len(run.losses) == done
+    assert files == [("fig", tmp_path / "loss.png")]  # of a part too
+    (((found,), _),) = curves
+    assert found["held out"][0].tolist() == [*range(1, done + 1)]
+
+
 @pytest.mark.parametrize(("total", "steps"), [
     (1, [1]), (7, [*range(1, 8)]), (25, [*range(1, 26)]), (26, [1, *range(2, 27, 2)]),
     (51, [1, *range(3, 52, 3)]), (60, [1, *range(3, 61, 3)]), (100, [1, *range(4, 101, 4)]),
@@ -232,6 +263,75 @@ def test_settings_are_what_makes_a_run_what_it_is(training, monkeypatch, tmp_pat
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_without_a_checkpoint_has_nothing_to_go_on_with(training, tmp_path, is_there):
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+        (out / "loss.png").touch()
+    with pytest.raises(FileNotFoundError) as caught:
+        training.resumed(argparse.ArgumentParser(), out)
+    path = out / "checkpoint.safetensors"
+    assert str(caught.value) == f"{path} is not there yet: train first"
+
+
+SETTINGS = {"seed": 4, "steps": 3, "batch_size": 4, "lr": 0.25, "dropout": 0.5, "d_model": 8,
+            "heads": 2, "layers": 1, "no_positions": False}  # fmt: skip
+
+
+def parser_of(training, out):
+    return training.argument_parser("", short=2, steps=7, batch_size=5, lr=0.1, dropout=0.25,
+                                    d_model=6, heads=3, layers=4, out=out)  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", [
+    [], ["--steps", "3"], ["--steps", "4"], ["--short"], ["--batch-size", "5"], ["--lr", "0.1"],
+    ["--dropout", "0.25"], ["--d-model", "6"], ["--heads", "3"], ["--layers", "4"], ["--seed", "0"],
+    ["--no-positions"],
+], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("changeable", [(), ("steps", "no_positions")])
+def test_an_option_of_a_run_stays_as_it_was_unless_it_may_change(
+    training, monkeypatch, tmp_path, changed, changeable
+):
+    """A value is another one even if it is that of a fresh run."""
+    ta.save({"settings": SETTINGS | {"digest": "d"}, "losses": ta.ones(2)},
+            tmp_path / "checkpoint.safetensors")  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["a.py", *changed])
+    parser = parser_of(training, tmp_path)
+    name = changed[0].strip("-").replace("-", "_") if changed else ""
+    name = "steps" if name == "short" else name
+    value = vars(parser.parse_args()).get(name)
+    if not name or name in changeable or value == SETTINGS[name]:
+        args, state = training.resumed(parser, tmp_path, changeable)
+        assert training.settings_of(args) == SETTINGS | {"digest": "d"} | (
+            {name: value} if name else {}
+        )
+        assert state["losses"].numpy().tolist() == [1, 1]
+        return
+    with pytest.raises(ValueError, match="on the way") as caught:
+        training.resumed(parser, tmp_path, changeable)
+    assert str(caught.value) == (
+        f"the run in {tmp_path} has {name}={SETTINGS[name]}, which cannot become {value} on the "
+        "way: leave that option out, or begin anew with --overwrite or in another folder (--out)"
+    )
+
+
+@pytest.mark.parametrize(("given", "name"), [
+    ([], "runs/a"), (["--no-positions"], "runs/a-no-positions"),
+    (["--no-attention", "--no-positions"], "runs/a-no-positions-no-attention"),
+    (["--no-positions", "--out", "runs/b"], "runs/b"), (["--out", "runs/b"], "runs/b"),
+])  # fmt: skip
+def test_a_run_without_a_part_has_a_folder_of_its_own(training, monkeypatch, tmp_path, given, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a.py", *given])
+    parser = parser_of(training, Path("runs/a"))
+    parser.add_argument("--no-attention", action="store_true")
+    asked = []
+    run = training.start(parser, lambda args: asked.append(args) or nn.Linear(2, 1))
+    assert (run.args.out, asked) == (Path(name), [run.args])
+    assert Path(name).is_dir()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_has_its_own_chance_after_the_model_is_made(training, ranks, monkeypatch, rank):
     """So that dropout differs; the models are alike."""
@@ -302,3 +402,85 @@ def test_a_program_prints_on_rank_0(training, ranks, monkeypatch, rank):
     training.run_program("main")
     assert given == [("main", "stopped"), ("main", training.what_is_kept)]
     assert (sys.stdout is out) == (rank == 0)
+
+
+def test_the_bar_shows_means_of_the_last_fifty_steps(training, run_of, monkeypatch):
+    bars, *_ = batches_of(training, monkeypatch)
+    run = run_of(70)
+    run.bar = training.tqdm()
+    for i in range(70):
+        run.note(ta.tensor(float(i)), i / 100, 3)
+    means = [(0, 9), (0, 19), (0, 29), (0, 39), (0, 49), (10, 59), (20, 69)]
+    assert bars[0][2:] == [
+        (f"loss {(a + b) / 2:.3f}, accuracy {(a + b) / 2:.1f}%", False) for a, b in means
+    ]
+
+
+def test_the_options_of_a_training_say_their_defaults(training):
+    """A switch has none."""
+    parser = parser_of(training, Path("runs/a"))
+    shown = " (default: %(default)s)"
+    assert {action.dest: action.help for action in parser._actions if action.dest != "help"} == {
+        "steps": "a trial, the same as --steps 2", "batch_size": f"examples in a batch{shown}",
+        "lr": f"highest learning rate{shown}", "dropout": f"its probability{shown}",
+        "seed": f"of everything random{shown}", "d_model": f"width{shown}",
+        "heads": f"attention heads in a layer{shown}", "layers": f"encoder layers{shown}",
+        "no_positions": "do not tell it what stands where", "out": f"folder for its files{shown}",
+        "resume": "go on with the run in --out",
+        "overwrite": "begin anew where --out has a run already",
+        "device": f"where to compute{shown}",
+    }  # fmt: skip
+    steps, short = (action for action in parser._actions if action.dest == "steps")
+    assert steps.help == f"batches to learn from{shown}"
+    assert (steps.default, short.const) == (7, 2)
+    mean = "The progress bar shows the mean loss and accuracy of the last 50 steps."
+    assert (parser.epilog, parser.usage) == (mean, "%(prog)s [options]")
+
+
+@pytest.mark.parametrize("given", [[], ["--overwrite"]])
+@pytest.mark.parametrize("content", [None, b"none", "whole"])
+def test_a_run_that_is_there_is_replaced_by_overwrite_alone(
+    training, monkeypatch, capsys, tmp_path, given, content
+):
+    """Even a damaged one."""
+    path = tmp_path / "checkpoint.safetensors"
+    if content == "whole":
+        ta.save({"settings": SETTINGS, "losses": ta.ones(2)}, path)
+    elif content:
+        path.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["a.py", *given])
+    parser = parser_of(training, tmp_path)
+    if given or content is None:
+        run = training.start(parser, lambda args: nn.Linear(2, 1))
+        assert (run.losses, run.args.steps) == ([], 7)
+        return
+    with pytest.raises(SystemExit, match="2"):
+        training.start(parser, lambda args: nn.Linear(2, 1))
+    said = capsys.readouterr().err
+    if content == "whole":
+        problem = f"{tmp_path} has a run of 2 of 3 steps: --resume goes on with it, --overwrite"
+    else:
+        problem = f"{path} is damaged, or does not fit the file beside it: train again"
+    assert said.startswith(f"a.py: {problem}")
+
+
+def test_a_batch_that_is_too_small_is_refused_before_the_model_is_built(
+    training, ranks, monkeypatch, capsys, tmp_path
+):
+    ranks(0, 6)
+    monkeypatch.setattr(sys, "argv", ["a.py"])
+    with pytest.raises(SystemExit, match="2"):
+        training.start(parser_of(training, tmp_path / "out"), pytest.fail)
+    assert capsys.readouterr().err == "a.py: a batch of 5 is too small for 6 ranks\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [
+    ["a.py"], ["a.py", "--resume"], ["a.py", "--overwrite", "--steps", "9"],
+    ["a b.py", "--out", "c d", "--resume"],
+], ids=" ".join)  # fmt: skip
+def test_the_advice_to_go_on_has_the_options_once(training, monkeypatch, arguments):
+    monkeypatch.setattr(sys, "argv", arguments)
+    rest = [arg for arg in arguments if arg not in ("--resume", "--overwrite")]
+    line = training.programs.command([*rest, "--resume"])
+    assert training.how_to_go_on() == f"go on from there with:\n  python {line}"
