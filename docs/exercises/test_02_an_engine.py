@@ -150,6 +150,8 @@ def test_shared_arrays() -> None:
     a, b = yours.Tensor([1.0]), yours.Tensor([1.0])
     grad = np.array([1.0])
     backward((a + b) + a, grad)
+    if not close(b.grad, [1.0]):
+        needs(test_what_is_handed_on)
     expect(
         close(b.grad, [1.0]), f"b is used once, but its gradient is {b.grad}: do not add in place"
     )

@@ -69,7 +69,6 @@ def wrong_texts(name: str) -> Iterator[str]:
 # earlier sentence names them.
 NOBODY = {
     "02_an_engine": {"18 additions took {0} s: visit each node once"},
-    "07_scoring": {"with as many samples as queries and keys the scores differ"},
     "11_encoder": {"forward returns a Tensor, not {0}"},
     "13_own_attention": {"an encoder gives (2, 5, {0}), not {1}"},
     "15_bugs_that_train": {"nothing tells {0} from this box"},
