@@ -103,7 +103,8 @@ ONCE = [
 # The same in another way.
 ALSO_RIGHT = [
     (
-        "    p = probabilities(logits)\n    return -np.log(p[np.arange(len(targets)), targets]).mean()",
+        "    p = probabilities(logits)\n"
+        "    return -np.log(p[np.arange(len(targets)), targets]).mean()",
         "    z = logits - logits.max(axis=-1, keepdims=True)\n"
         "    z = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))\n"
         "    return -z[range(len(targets)), targets].mean()",
