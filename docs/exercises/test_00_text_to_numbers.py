@@ -94,6 +94,12 @@ def test_large_logits() -> None:
     expect(
         close(loss, right), "logits of 1000 give a wrong loss: change logits only by subtraction"
     )
+    stable = np.exp(large - large.max(-1, keepdims=True))
+    right = (stable / stable.sum(-1, keepdims=True) - [1, 0, 0]) / 2
+    expect(
+        close(slopes, right),
+        "logits of 1000 give a wrong gradient: change logits only by subtraction",
+    )
     unlikely = run(yours.cross_entropy, np.array([[30.0, 0.0]]), np.array([1]))
     expect(
         close(unlikely, 30.0),

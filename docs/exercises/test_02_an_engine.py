@@ -127,10 +127,6 @@ def test_matmul() -> None:
     first, second = yours.Tensor([[1.0, 2.0], [3.0, 4.0]]), yours.Tensor([[5.0, 6.0], [7.0, 8.0]])
     product = run(first.__matmul__, second).data
     expect(not close(product, second.data @ first.data), "the product is B @ A: write A @ B")
-    expect(
-        not close(product, first.data * second.data),
-        "* multiplies number by number: the product of matrices is A @ B",
-    )
     out = run(a.__matmul__, b)
     expect(close(out.data, a.data @ b.data), "the product itself is wrong")
     shapes = [
@@ -150,6 +146,8 @@ def test_shared_arrays() -> None:
     a, b = yours.Tensor([1.0]), yours.Tensor([1.0])
     grad = np.array([1.0])
     backward((a + b) + a, grad)
+    if not close(b.grad, [1.0]):
+        needs(test_what_is_handed_on)
     expect(
         close(b.grad, [1.0]), f"b is used once, but its gradient is {b.grad}: do not add in place"
     )

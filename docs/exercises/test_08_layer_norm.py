@@ -59,7 +59,7 @@ def test_more_dimensions() -> None:
     x = numbers(2, 3, 4)
     found = run(yours.layer_norm, x)
     if not close(found, right(x)):
-        needs(test_rows, test_eps)
+        needs(test_eps)
     expect(
         close(found, right(x)),
         "layer_norm of (2, 3, 4) is wrong: rows lie along the last axis, axis=-1",
@@ -70,7 +70,7 @@ def test_a_large_mean() -> None:
     x = numbers(2, 5)
     found = run(yours.layer_norm, x + 1e6)
     if not close(found, right(x)):
-        needs(test_rows, test_eps)
+        needs(test_eps)
     expect(
         close(found, right(x)),
         "numbers around 1,000,000 give a wrong result: subtract the mean before you square, "

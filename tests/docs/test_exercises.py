@@ -105,6 +105,7 @@ def test_a_wrong_solution_is_told_why(
 @pytest.mark.parametrize(
     ("name", "right", "wrong", "sentence"),
     [
+        *((name, *change) for name, x in LISTS.items() for change in x.get("ONCE", ())),
         ("05_softmax", "e.sum(axis=-1, keepdims=True)", "e.sum()", "take the sum of each row"),
         ("06_masks", "keys <= keys[:, None]", "keys[:, None] <= keys", "sees a later key"),
         ("07_scoring", "W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v", "rows are keys, and columns are"),

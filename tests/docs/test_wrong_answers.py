@@ -80,12 +80,6 @@ def approvable(found: dict[str, list[str]]) -> dict[str, list[str]]:
 # earlier sentence names them.
 NOBODY = {
     "02_an_engine": {"18 additions took {0} s: visit each node once"},
-    "06_masks": {
-        "3 samples of length 4: (3, 4, 4), not {0}",
-        "the last query of a sample of full length does not see all keys: lengths belong to "
-        "samples, not to queries",
-    },
-    "07_scoring": {"with as many samples as queries and keys the scores differ"},
     "11_encoder": {"forward returns a Tensor, not {0}"},
     "13_own_attention": {"an encoder gives (2, 5, {0}), not {1}"},
     "15_bugs_that_train": {"nothing tells {0} from this box"},

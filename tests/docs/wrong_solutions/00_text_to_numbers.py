@@ -94,8 +94,25 @@ WRONG = [
     ),
 ]
 
+# These get no second sentence.
+ONCE = [
+    ("targets]).mean()", "targets]).sum()", "this is the sum of the losses"),
+    ("- y) / len(targets)", "- y)", "its gradient is divided by the number of words"),
+]
+
 # The same in another way.
 ALSO_RIGHT = [
+    (
+        "    p = probabilities(logits)\n"
+        "    return -np.log(p[np.arange(len(targets)), targets]).mean()",
+        "    z = logits - logits.max(axis=-1, keepdims=True)\n"
+        "    z = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))\n"
+        "    return -z[range(len(targets)), targets].mean()",
+    ),
+    (
+        "numbers.get(word, unknown)",
+        "numbers[word] if word in numbers else unknown",
+    ),
     (
         "table = np.zeros((size, gradient.shape[1]))\n    np.add.at(table, ids, gradient)",
         "table = np.eye(size)[ids].T @ gradient",

@@ -60,6 +60,12 @@ WRONG = [
     ),
 ]
 
+# These get no second sentence.
+ONCE = [
+    ("for node in order_of(self):", "for node in [self]:", "go on to all that it is made of"),
+    ("parent.grad + fit(", "fit(", "takes the place of another one: add"),
+]
+
 # The same in another way.
 ALSO_RIGHT = [
     (

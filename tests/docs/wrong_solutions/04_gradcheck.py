@@ -79,8 +79,22 @@ WRONG = [
     ),
 ]
 
+# These get no second sentence.
+ONCE = [
+    ("/ 2e-5", "/ 1e-5", "slopes are 2 times what they are"),
+    ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-15", "leave room for the error"),
+]
+
 # The same in another way.
 ALSO_RIGHT = [
+    (
+        "return bool(difference <= 1e-6 * np.abs(slopes).max() + 1e-9)",
+        "return difference <= 1e-6 * np.abs(slopes).max() + 1e-9",
+    ),
+    (
+        "slopes[i] = (grad * (function(x + step) - function(x - step))).sum() / 2e-5",
+        "slopes[i] = (grad * function(x + 1j * step).imag).sum() / 1e-5",
+    ),
     ("np.abs(slopes).max() + 1e-9", "np.abs(slopes).max()"),
     ("difference <= 1e-6 * np.abs(slopes).max() + 1e-9", "np.allclose(rule(grad, x), slopes)"),
     (

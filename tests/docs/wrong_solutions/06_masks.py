@@ -70,6 +70,9 @@ WRONG = [
     ),
 ]
 
+# These get no second sentence.
+ONCE = [("    return e / np", "    e = e * 2\n    return e / np", "do not sum to 1")]
+
 # The same in another way.
 ALSO_RIGHT = [
     (
