@@ -9,7 +9,7 @@ WRONG = [
     ("if n >= least", 'if n >= least and word != "dog"', "the words are"),
     (
         "for text in texts for word in text)",
-        "for text in texts for word in set(text))",
+        "for text in texts for word in dict.fromkeys(text))",
         "at each",
     ),
     ('return ["<pad>", "<unknown>", *(', 'return ["<pad>", "<unknown>", "the", *(', "twice"),
