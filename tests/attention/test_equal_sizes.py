@@ -15,7 +15,7 @@ from common import assert_close, leaf, pull, rng_of, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.errors import MaskError, ShapeError
+from tinyattn.errors import DtypeError, MaskError, ShapeError
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 from tinyattn.ops.attention import attention, attention_with_weights, weighted_sum
 from tinyattn.ops.softmax import softmax_of_visible
@@ -307,3 +307,21 @@ def test_the_op_takes_only_what_fits(arguments: dict[str, Any], words: str) -> N
 def test_a_visibility_is_of_scores_of_one_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=r"^visibility is of scores \(2, 1, 3, 4\), got"):
         softmax_of_visible(ta.zeros(*shape), of_padded((2, 1, 3, 4), limits=np.array([[2]])))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_boolean_of_numpy_says_whether_it_is_causal(causal: bool) -> None:
+    """As a comparison of NumPy gives it; other numbers might be a mask or lengths."""
+    rng = rng_of(5)
+    q, k, v = (ta.tensor(signed(rng, 2, 1, 3, 4)) for _ in range(3))
+    scores = q @ k.transpose(2, 3)
+    calls = [
+        lambda is_causal: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
+        lambda is_causal: F.masked_softmax(scores, is_causal=is_causal),
+    ]
+    for call in calls:
+        assert_close(call(np.bool_(causal)).numpy(), call(causal).numpy(), 0)
+        assert call(causal).tolist() != call(not causal).tolist()
+        for wrong in (1, 0, np.int64(1), 1.0, "yes", None, np.ones((3, 3), bool), [True]):
+            with pytest.raises(DtypeError, match="is_causal is True or False, got"):
+                call(wrong)

@@ -69,7 +69,8 @@ def verdicts(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
 def approvable(found: dict[str, list[str]]) -> dict[str, list[str]]:
     """Fractions are "#", because rounding changes them, and so are words of NumPy and Python,
     because other versions write others."""
-    fraction, words = r"-?\d+\.\d*(e[-+]\d+)?|-?\d+e[-+]\d+", r"(raised \w+: ).*"
+    fraction = r"-?\d+\.\d*(e[-+]\d+)?|-?\d+e[-+]\d+|\d+(?= KiB)"
+    words = r"(raised \w+: ).*"
     return {
         title: [re.sub(fraction, "#", re.sub(words, r"\1#", text, flags=re.S)) for text in said]
         for title, said in found.items()

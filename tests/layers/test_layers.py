@@ -415,6 +415,23 @@ def test_dropout_refuses_what_is_no_probability(p):
 # Layers beyond parity
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 31, 64, 65, 255, 256, 257, 511, 513, 1030])
+def test_linear_is_its_formula_for_any_number_of_rows(rows):
+    """Every row gets the bias, by kernels and by formulas, which go through rows in blocks."""
+    for dtype, tolerance in (("float64", 1e-13), ("float32", 1e-5)):
+        rng = rng_of(rows)
+        x, weight, bias = (signed(rng, *s).astype(dtype) for s in ((rows, 3), (5, 3), (5,)))
+        leaves = [leaf(a) for a in (x, weight, bias)]
+        out = F.linear(*leaves)
+        exact = [a.astype(np.float64) for a in (x, weight, bias)]
+        assert_close(out.numpy(), exact[0] @ exact[1].T + exact[2], tolerance)
+        grad = signed(rng, rows, 5).astype(dtype)
+        pull(out, grad)
+        assert_close(leaves[0].grad.numpy(), grad @ exact[1], tolerance)
+        assert_close(leaves[1].grad.numpy(), grad.T @ exact[0], rows * tolerance)
+        assert_close(leaves[2].grad.numpy(), grad.sum(0, dtype=np.float64), rows * tolerance)
+
+
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5), (2, 0, 5), (1, 1, 1, 5)])
 def test_linear_takes_any_leading_dimensions(shape):
     rng = rng_of(8)
