@@ -41,7 +41,8 @@ class Modules(Module, MutableSequence[AnyModule]):
 
     def __add__(self, other: Iterable[AnyModule]) -> Modules[AnyModule]:
         """A new ModuleList or Sequential of the modules of both; of a class of yours no other."""
-        plain = [kind() for kind in (ModuleList, Sequential) if isinstance(self, kind)]
+        kinds: tuple[type[Modules[Any]], ...] = (ModuleList, Sequential)
+        plain = [kind() for kind in kinds if isinstance(self, kind)]
         return (plain or [self[:0]])[0].extend([*self, *listed("+", other)])
 
     def __len__(self) -> int:
