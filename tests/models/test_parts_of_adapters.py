@@ -116,6 +116,8 @@ def test_corrections_of_one_matrix_may_have_several_ranks(kind, options, tmp_pat
         {"W_k": (1, 3.0), "W_v": (3, 1.0)},
         {"W_q": (2, 1.0), "W_v": (2, 0.5)},
         {"W_q": (2, 1.0), "W_k": (2, 1.0), "W_v": (2, 0.0)},
+        {"W_q": (2, 1.0), "W_k": (2, 3.0), "W_v": (2, 1.0)},
+        {"W_q": (2, 3.0), "W_k": (2, 1.0), "W_v": (2, 1.0)},
     ],
 )
 def test_corrections_of_one_matrix_have_one_scale(options, tmp_path):

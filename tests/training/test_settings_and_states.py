@@ -435,3 +435,47 @@ def test_what_has_two_or_more_dimensions_decays(dimensions: int) -> None:
     (group,) = optim.decay_groups([frozen, parameter], 0.25)
     assert group["params"] == [parameter]
     assert group["weight_decay"] == (0.25 if dimensions > 1 else 0.0)
+
+
+# Parameters that are frozen during a training
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+        (optim.Adam, {}),
+        (optim.AdamW, {"weight_decay": 0.1}),
+    ],
+)
+def test_a_frozen_parameter_keeps_its_place_among_the_others(
+    kind: Any, options: dict[str, Any], frozen: int
+) -> None:
+    """Each parameter goes on as in an optimizer of its own, and the frozen one stays."""
+    rng = rng_of(frozen)
+    rates, values = (0.1, 0.2, 0.3), [signed(rng, n) for n in (2, 3, 4)]
+    together, alone = ([leaf(value.copy()) for value in values] for _ in range(2))
+    pairs = list(zip(together, rates, strict=True))
+    joint = kind([{"params": [x], "lr": lr} for x, lr in pairs], **options)
+    separate = [kind([x], lr=lr, **options) for x, lr in zip(alone, rates, strict=True)]
+    for step in range(6):
+        if step == 2:
+            together[frozen].requires_grad = False
+            stays = together[frozen].tolist()
+        if step == 4:
+            together[frozen].requires_grad = True
+        for i, (x, y) in enumerate(zip(together, alone, strict=True)):
+            grad = ta.tensor(signed(rng, *x.shape))
+            is_frozen = i == frozen and step in (2, 3)
+            x.grad, y.grad = (None, None) if is_frozen else (grad, grad.clone())
+        joint.step()
+        for i, optimizer in enumerate(separate):
+            if alone[i].grad is not None:
+                optimizer.step()
+        if step in (2, 3):
+            assert together[frozen].tolist() == stays
+        for x, y in zip(together, alone, strict=True):
+            assert_same(x.detach().numpy(), y.detach().numpy())
+        for i, x in enumerate(joint.parameters):
+            assert x is together[i]
