@@ -158,6 +158,36 @@ def test_a_dropout_of_ones_own_is_what_runs(kind):
         assert_close(one, other, 1e-5)
 
 
+MASK = np.array([[True, False, True]] * 2 + [[True, True, False]])[None].repeat(2, 0)
+OF_HEADS = {
+    "lengths": {"valid_lens": [2, 3]},
+    "a mask": {"mask": MASK},
+    "causal": {"is_causal": True},
+    "a bias": {"bias": ta.tensor(signed(rng_of(9), 2, 2, 3, 3).astype(np.float32))},
+    "all": {"valid_lens": [2, 3], "mask": MASK, "is_causal": True, "bias": ta.ones(1, 2, 3, 3)},
+}
+
+
+@pytest.mark.parametrize("name", OF_HEADS)
+def test_each_option_of_heads_reaches_a_dropout_of_ones_own(name):
+    """As it reaches the kernel, which drops nothing here; outputs, gradients and weights."""
+    plain, options = nn.MultiHeadAttention(D, D, D, D, 2), OF_HEADS[name]
+    module = nn.MultiHeadAttention(D, D, D, D, 2)
+    module.load_state_dict(plain.state_dict())
+    module.dropout = Halved()
+    q, without = x(), plain(x(), x() + 1, x() - 1)
+    grad = signed(rng_of(4), 2, 3, D).astype(np.float32)
+    results = []
+    for attention, factor in ((plain, 0.5), (module, 1.0)):
+        leaf = q.detach().clone().requires_grad_()
+        out = attention(leaf, x() + 1, x() - 1, **options) * factor
+        pull(out, grad)
+        results.append((out.numpy(), leaf.grad.numpy(), attention.attention_weights.numpy()))
+    for one, other in zip(*results, strict=True):
+        assert_close(one, other, 1e-5)
+    assert not np.allclose(2 * results[0][0], without.numpy(), atol=1e-3)
+
+
 @kinds
 def test_identity_takes_dropout_out(kind):
     module = ATTENTIONS[kind](0.7)

@@ -883,6 +883,9 @@ def test_what_is_written_into_the_parts_of_a_module_is_a_part_of_it(torch: Any) 
         del parts["shift"]
         assert list(parts) == ["scale"]
         assert not hasattr(model, "shift")
+        model._modules["_hidden"], parts["_scale"] = nn.Tanh(), nn.Parameter(space.ones(8))
+        assert list(model._modules) == ["0", "head", "_hidden"]
+        assert list(model._parameters) == ["scale", "_scale"]
         found.append([(name, tuple(p.shape)) for name, p in model.named_parameters()])
         found[-1] += [name for name, _ in model.named_modules()] + [*model.state_dict()]
         with pytest.raises(KeyError, match="other"):

@@ -226,6 +226,16 @@ def test_a_header_that_is_wrong_is_refused_in_words(path: Path, header: Any, wor
     assert str(found.value) == f"{path} is damaged or not a safetensors file: {words}"
 
 
+@pytest.mark.parametrize("place", range(8))
+def test_each_byte_of_the_length_of_the_header_counts(path: Path, place: int) -> None:
+    ta.save({"x": ta.arange(3)}, path)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 64
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is damaged or not a safetensors file"):
+        ta.load(path)
+
+
 @pytest.mark.parametrize("missing", [1, 2, 8, 11, 12])
 def test_a_file_that_lacks_its_last_bytes_is_cut_short(path: Path, missing: int) -> None:
     ta.save({"x": ta.arange(3, dtype=ta.float32)}, path)

@@ -254,23 +254,6 @@ def test_patches_are_squares_of_four_pixels(example):
             assert found[0, 4 * row + column].tolist() == square.ravel().tolist()
 
 
-def test_a_digit_is_read_from_the_largest_of_each_feature(example):
-    """Each step of the model, by its own parts."""
-    program = example("train_digits")
-    ta.manual_seed(0)
-    model = program.VisionTransformer(SimpleNamespace(**SIZES)).eval()
-    images = ta.tensor(np.random.default_rng(1).uniform(size=(3, 8, 8)).astype(np.float32))
-    rows = model.positions(model.embedding(program.patches(images)))
-    features = model.encoder(rows).detach().numpy()
-    assert features.shape == (3, 16, 8)
-    right = model.output(ta.tensor(features.max(1))).tolist()
-    np.testing.assert_allclose(model(images).detach().numpy(), right, rtol=1e-5, atol=1e-6)
-    seen = []
-    model.dropout.register_forward_hook(lambda _, args, out: seen.append((*args, out)))
-    model(images)
-    np.testing.assert_array_equal(seen[0][0].detach().numpy(), rows.detach().numpy())
-
-
 def test_images_are_divided_into_those_to_learn_from_and_those_held_out(example):
     images, digits, held_out, theirs = example("train_digits").load()
     assert images.shape == (1437, 8, 8)
