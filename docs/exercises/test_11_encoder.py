@@ -27,6 +27,13 @@ def layer_of(norm: str, dropout: float = 0.0, seed: int = 0) -> nn.Module:
         layer.norm_1 is not layer.norm_2,
         "norm_1 and norm_2 are one module: each sublayer has a norm of its own",
     )
+    if not dropout:
+        x = ta.arange(2.0 * SIZE).reshape(1, 2, SIZE)
+        first, second = (run(layer.forward, x) for _ in range(2))
+        expect(
+            not isinstance(first, ta.Tensor) or first.allclose(second, equal_nan=True),
+            "with dropout=0.0 two calls give different numbers: give nn.Dropout your argument",
+        )
     return layer
 
 

@@ -43,9 +43,10 @@ def test_vocabulary_counts_all_places() -> None:
 
 
 def test_batch() -> None:
-    texts = [["cat", "saw", "the", "fox"], ["dog"], ["the", "dog"]]
+    # The longest text is neither the first nor the last one.
+    texts = [["the", "dog"], ["cat", "saw", "the", "fox"], ["dog"]]
     found = run(yours.batch_of, texts, list(NAMES))
-    right = np.array([[3, 5, 2, 1], [4, 0, 0, 0], [2, 4, 0, 0]])
+    right = np.array([[2, 4, 0, 0], [3, 5, 2, 1], [4, 0, 0, 0]])
     expect(isinstance(found, np.ndarray), "batch_of returns an array")
     expect(found.shape != (3, 1), "the batch is as long as the shortest text: words are cut off")
     expect(
@@ -61,7 +62,7 @@ def test_batch() -> None:
         not np.array_equal(found, np.where(right == 0, 1, right)),
         "behind the end of a text stands PAD, which is 0, and not UNKNOWN",
     )
-    before = np.array([[3, 5, 2, 1], [0, 0, 0, 4], [0, 0, 2, 4]])
+    before = np.array([[0, 0, 2, 4], [3, 5, 2, 1], [0, 0, 0, 4]])
     expect(not np.array_equal(found, before), "the padding stands before the words: put it behind")
     expect(
         not np.array_equal(found, np.where(right > 1, right - 2, right)),

@@ -155,6 +155,8 @@ def order_of(function: Any) -> str:
 def orders() -> Iterator[tuple[str, str]]:
     for owner in (ta, F, masks, ta.Tensor):
         for name in dir(owner):
+            if owner is ta and name in ta._LATE_FUNCTIONS:
+                continue  # it is there once it has been asked for
             function = inspect.getattr_static(owner, name, None)
             home = getattr(function, "__module__", None) or ""
             if name.startswith("_") or isinstance(function, (type, property)):

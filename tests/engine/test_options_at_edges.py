@@ -470,35 +470,6 @@ def test_no_op_takes_lists_alone(name: str, kind: type) -> None:
         registry[name](*lists)
 
 
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_a_list_of_tensors_is_no_operand(kind: type) -> None:
-    """Their gradients would be lost. PyTorch takes no list at all."""
-    x, w = leaf([1.0, 2.0]), leaf(3.0)
-    y = x * 1
-    for values in (kind([w, w]), kind([2.0, w]), kind([kind([w, w])])):
-        for call in (
-            lambda v: y * v, lambda v: v - y, lambda v: y / v, lambda v: y**v, lambda v: y > v,
-            lambda v: ta.maximum(y, v), lambda v: v + w, lambda v: F.relu(v),
-            lambda v: y.__setitem__(..., v), lambda v: x.detach().__setitem__(slice(2), v),
-        ):  # fmt: skip
-            with pytest.raises(TypeError, match=f"must be a Tensor, got {kind.__name__}.*stack$"):
-                call(values)
-    assert (x.tolist(), y.tolist()) == ([1.0, 2.0], [1.0, 2.0])
-
-
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_integers_in_a_list_do_not_wrap(kind: type) -> None:
-    for dtype, beyond in ((ta.int8, 300), (ta.int8, -129), (ta.uint8, -1), (ta.int32, 2**40)):
-        x = ta.tensor([1, 2], dtype=dtype)
-        for call in (lambda v: x * v, lambda v: v + x, lambda v: ta.maximum(x, v)):  # noqa: B023
-            with pytest.raises(DtypeError, match=f"{beyond} does not fit into a tensor of"):
-                call(kind([beyond, 1]))
-        assert (x * kind([30, 1])).tolist() == [30, 2]
-        assert (x * kind([30, 1])).dtype == dtype
-        assert (x * kind([1.5, 2])).tolist() == [1.5, 4.0]
-        assert (x + kind([True, False])).tolist() == [2, 2]
-
-
 def test_grad_takes_a_list_of_tensors_alone() -> None:
     x = leaf([1.0, 2.0])
     y = (x * x).sum()

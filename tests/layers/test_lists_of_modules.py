@@ -221,6 +221,22 @@ def test_a_sum_of_lists_is_plain_as_in_pytorch() -> None:
     assert len(residual) == 2
     with pytest.raises(TypeError, match="a Sequential holds modules"):
         residual.__add__([1])
+    for wrong, kind in ((7, IndexError), (-3, IndexError)):
+        with pytest.raises(kind):
+            residual[wrong] = nn.ReLU()
+    with pytest.raises(TypeError, match="a Sequential holds modules, got int"):
+        residual[0] = 3  # type: ignore[call-overload]
+
+
+def test_a_slice_has_hooks_of_its_own() -> None:
+    for whole in (nn.Sequential(nn.ReLU(), nn.ReLU()), Residual(nn.ReLU(), nn.ReLU())):
+        calls: list[str] = []
+        whole.register_forward_hook(lambda *_, calls=calls: calls.append("whole"))
+        part = whole[:1]
+        part.register_forward_hook(lambda *_, calls=calls: calls.append("part"))
+        part(ta.ones(1))
+        whole(ta.ones(1))
+        assert calls == ["part", "whole"]
 
 
 # Words that are no number of an element, though some of them have digits.
@@ -240,17 +256,22 @@ def test_any_name_that_is_no_number_is_kept_and_a_number_is_that_of_the_place(na
         "append": (lambda net: net.append(new), [("0", a), (name, b), ("2", c), ("3", new)]),
         "first": (lambda net: net.insert(0, new), [("0", new), ("1", a), (name, b), ("3", c)]),
         "delete": (lambda net: net.__delitem__(0), [(name, b), ("1", c)]),
-        "set": (lambda net: net.__setitem__(0, new), [("0", new), (name, b), ("2", c)]),
-        "replace": (lambda net: net.__setitem__(1, new), [("0", a), ("1", new), ("2", c)]),
+        "set": (lambda net: net.__setitem__(0, new), [("7", new), (name, b), ("3", c)]),
+        "replace": (lambda net: net.__setitem__(-2, new), [("7", a), (name, new), ("3", c)]),
+        "slice": (
+            lambda net: net.__setitem__(slice(1, 2), [new]),
+            [("0", a), ("1", new), ("2", c)],
+        ),
         "extend": (lambda net: net.extend([new]), [("0", a), (name, b), ("2", c), ("3", new)]),
-        "reverse": (lambda net: net.reverse(), [("0", c), (name, b), ("2", a)]),
+        "reverse": (lambda net: net.reverse(), [("7", c), (name, b), ("3", a)]),
     }
     for which, (change, right) in changes.items():
         net = made()
         change(net)
         assert list(net.named_children()) == right, which
         assert list(net) == [part for _, part in right]
-        assert getattr(net, name, None) is (None if which == "replace" else b)
+        replaced = {"replace": new, "slice": None}
+        assert getattr(net, name, None) is replaced.get(which, b)
     layers = nn.ModuleList([a, c])
     setattr(layers, name, b)  # an attribute, and no element
     assert (len(layers), list(layers), layers[-1]) == (2, [a, c], c)

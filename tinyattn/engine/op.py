@@ -54,7 +54,7 @@ from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
 from .guard import copied
-from .promotion import number_beside, promoted
+from .promotion import check_fit, number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion, note_view
 
@@ -72,7 +72,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
-        call = unwrapped(args, spec.must_fit, spec.differentiable and recording.get())
+        call = unwrapped(args, spec, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
             # Arrays are taken if no argument is a Tensor, because a derivative rule runs on them;
@@ -145,8 +145,10 @@ def result_tensor(
                 arrays[i] = arrays[i].copy()
             elif not spec.is_builtin:
                 arrays[i] = copied(arrays[i])
-            elif type(arrays[i]) in (list, tuple):  # the rules of operators take no lists
-                arrays[i] = np.array(arrays[i]) if spec.promote else arrays[i][:]
+            elif spec.promote and isinstance(arrays[i], Sequence):  # its rules take no lists
+                arrays[i] = np.array(arrays[i])
+            elif type(arrays[i]) is list:
+                arrays[i] = arrays[i][:]
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
             options = copied(options)
         plan = spec.plan(tuple(grad_positions), len(args))
@@ -159,10 +161,8 @@ def result_tensor(
     return tensor
 
 
-def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) -> Call:
-    """The arguments of a call, looked at one by one.
-
-    must_fit: see `number_beside`; None if the op leaves numbers as they are."""
+def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
+    """The arguments of a call, looked at one by one."""
     arrays, parents, versions, grad_positions, other_positions = list(args), [], [], [], []
     for i, arg in enumerate(args):
         if isinstance(arg, TensorBase):
@@ -178,13 +178,16 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None, is_recording: bool) 
             if is_recording:
                 parents.append(None)
                 versions.append(NO_VERSION)
-            if must_fit is not None and isinstance(arg, NUMBERS):
-                arrays[i] = number_beside(arg, args, must_fit)
+            if spec.must_fit is not None and isinstance(arg, NUMBERS):
+                arrays[i] = number_beside(arg, args, spec.must_fit)
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
                 checks.refuse_masked(arg)
                 arrays[i] = np.asarray(arg)
-            elif must_fit is not None and checks.has_tensors(arg):  # without a gradient
-                checks.check_tensor("an argument of an op", arg, TensorBase)
+            elif (spec.promote or not spec.is_builtin) and isinstance(arg, Sequence):
+                if checks.has_tensors(arg):  # they would get no gradient
+                    checks.check_tensor(f"{spec.name}: {spec.argument_at(i)}", arg, TensorBase)
+                if spec.must_fit and spec.is_builtin:
+                    check_fit(arg, args)
     return arrays, parents, versions, grad_positions, other_positions
 
 

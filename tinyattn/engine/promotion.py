@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, Function, converted, is_tensor
-from ..base.checks import as_array, cast_exactly, checked_dtype
+from ..base.checks import as_array, cast_exactly, checked_dtype, rectangular
 from ..errors import DtypeError
 from ..kernels.sums import float32_of
 
@@ -48,6 +48,14 @@ def number_beside(number: Any, arguments: Sequence[Any], must_fit: bool | None) 
     return number
 
 
+def check_fit(numbers: Any, arguments: Sequence[Any]) -> None:
+    """DtypeError for an integer in a list that the integers of the others cannot hold."""
+    array = rectangular(numbers, "a list")
+    for dtype in [x.dtype for x in arguments if hasattr(x, "dtype")]:
+        if dtype.kind in "iu" and array.dtype.kind in "iu":
+            cast_exactly(array, dtype)
+
+
 def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     """Return `out` in PyTorch's dtype. NumPy's may differ, because there 0-d arrays and integers
     may turn float32 into float64.
@@ -70,9 +78,7 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
         if same:
             dtype = checked_dtype(functools.reduce(np.promote_types, same))
             for argument in arguments if dtype.kind in "iu" and dtypes is dimensioned else ():
-                if type(argument) in (list, tuple):
-                    cast_exactly(np.array(argument), dtype)
-                elif not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
+                if not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
                     cast_exactly(getattr(argument, "_data", argument), dtype)
             return out if out.dtype is dtype else converted(out, dtype)
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))

@@ -58,6 +58,7 @@ class Modules(Module, MutableSequence[AnyModule]):
     def __getitem__(self, index: int | slice) -> AnyModule | Self:
         if isinstance(index, slice):
             part = copy(self)  # its constructor may make other modules
+            part.__dict__["_hooks"] = {}
             part._fill(list(self)[index])
             return part
         return list(self)[index]
@@ -165,6 +166,13 @@ class Sequential(Modules[Module]):
     @property
     def _elements(self) -> Mapping[str, Any]:
         return self._modules
+
+    def __setitem__(self, index: Any, module: Any) -> None:
+        if isinstance(index, slice):
+            super().__setitem__(index, module)
+        else:  # it has the name of the one whose place it takes
+            check_type("a Sequential holds modules", module, Module)
+            setattr(self, [*self._modules][index], module)
 
     def forward(self, input: Any) -> Tensor:
         """The Tensor that the last module makes; the input is what the first one takes."""
