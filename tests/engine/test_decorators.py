@@ -144,6 +144,28 @@ def test_a_switch_is_true_or_false(wrong: Any) -> None:
     assert recorded()
 
 
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit])
+def test_what_ends_a_program_reaches_the_body_of_a_generator(kind: type[BaseException]) -> None:
+    caught: list[Any] = []
+
+    @ta.no_grad()
+    def waiting() -> Any:
+        try:
+            yield 1
+        except BaseException as error:
+            caught.append((error, recorded()))
+            yield 2
+        raise kind
+
+    values, thrown = waiting(), kind()
+    assert next(values) == 1
+    assert values.throw(thrown) == 2
+    assert caught == [(thrown, False)]
+    with pytest.raises(kind):
+        next(values)
+    assert recorded()
+
+
 def test_a_generator_gets_what_is_sent_and_thrown_and_returns_its_value() -> None:
     log: list[Any] = []
 

@@ -98,3 +98,8 @@ def test_a_library_that_cannot_be_loaded_is_as_if_it_were_not_there(
     assert ta.cuda_is_available() is False
     with pytest.raises(DeviceError, match=r'^device "cuda" needs CuPy'):
         ta.ones(2).cuda()
+    layer = ta.nn.Linear(2, 2)
+    for move in (layer.cuda, lambda: layer.to("cuda"), lambda: layer.to(device="cuda")):
+        with pytest.raises(DeviceError, match=r'^device "cuda" needs CuPy'):
+            move()
+    assert layer.weight.device == "cpu"

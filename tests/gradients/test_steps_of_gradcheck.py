@@ -93,6 +93,21 @@ def test_each_number_is_judged_alone_and_a_kink_that_agrees_is_bent() -> None:
     assert np.allclose(slopes, [0.0, 3.0, 0.0, 0.5, 10.0])
 
 
+def test_kinks_that_agree_with_different_steps_are_all_bent() -> None:
+    """The first agrees with the first step, and the second with a smaller one."""
+    checker = checker_of(lambda x: x, leaf(0.0, 0.0, 0.0))
+    line = line_of(checker)
+    first = checker.eps * SMALLER[0]
+
+    def slope(step: float) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([0.0, 5.0 * (step == first), 0.0]), np.array([1.0, 1.0, 0.0])
+
+    line.slope = slope  # type: ignore[method-assign]
+    wrong, bent, *_ = checker.differences(line, np.zeros(3))
+    assert wrong.tolist() == [False, False, False]
+    assert bent.tolist() == [True, True, False]
+
+
 def test_with_weights_one_sum_is_compared() -> None:
     weights = np.array([2.0, -1.0, 0.5])
     checker = checker_of(lambda x: ta.stack([x[0], 3 * x[0], -4 * x[0]]), leaf(0.7))

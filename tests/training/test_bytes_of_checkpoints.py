@@ -217,6 +217,20 @@ def test_a_value_of_another_kind_is_named_by_its_keys(path: Path, value: Any) ->
             {"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}},
             "the place of 'x' does not fit its shape",
         ),
+        (
+            {
+                "x": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+                "y": {"dtype": "U8", "shape": [4], "data_offsets": [4, 8]},
+            },
+            "the place of 'y' does not fit its shape",
+        ),
+        (
+            {
+                "x": {"dtype": "U8", "shape": [5], "data_offsets": [0, 5]},
+                "y": {"dtype": "U8", "shape": [4], "data_offsets": [4, 8]},
+            },
+            "the place of 'y' does not fit its shape",
+        ),
     ],
 )
 def test_a_header_that_is_wrong_is_refused_in_words(path: Path, header: Any, words: str) -> None:
