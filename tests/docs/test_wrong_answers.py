@@ -100,6 +100,8 @@ def test_nine_of_ten_mistakes_get_their_true_cause(
         assert found[title], f"{title}: passed"
         assert any(words in sentence for sentence in found[title]), (title, found[title])
     assert sum(bool(words) for _, words in causes) >= 0.9 * len(causes)
+    if name not in WRONG:  # a page of one's own
+        return
     approved = json.loads((VERDICTS / f"{name}.json").read_text("utf-8"))
     for title, said in approvable(found).items():
         assert said == approved.pop(title, None), title
@@ -113,13 +115,13 @@ def test_nine_of_ten_mistakes_get_their_true_cause(
         is_sentence = " " in text and re.search("[a-z]{2}", text)
         if is_sentence and not re.search(pattern, all_said, re.DOTALL):
             left.add(text)
-    assert name not in WRONG or left == NOBODY.get(name, set())
+    assert left == NOBODY.get(name, set())
 
 
 if __name__ == "__main__":
     VERDICTS.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        for name in NAMES:
+        for name in WRONG:
             said = approvable(verdicts(name, Path(folder), patch))
             text = json.dumps(said, ensure_ascii=False, indent=1)
             (VERDICTS / f"{name}.json").write_text(text + "\n", "utf-8")
