@@ -84,10 +84,30 @@ def test_an_own_op_loses_no_gradient_in_a_list_or_an_option() -> None:
     assert scaled(x.detach(), [1.0, 2.0], by=[1.0, 3.0]).tolist() == [1.0, 12.0]
 
 
-def test_a_list_of_an_own_op_is_no_operand_unless_it_says_so() -> None:
-    @ta.op(promote=True)
-    def padded(x: Any, y: Any, widths: Any) -> Any:
-        return np.pad(x + y, widths)
+def test_an_own_op_takes_tensors_without_a_gradient_in_a_list_and_an_option() -> None:
+    """Such as an index and a mask."""
 
-    x = ta.tensor([1, 2], dtype=ta.int8)
-    assert padded(x, ta.tensor(1), [[200, 1]]).shape == (203,)
+    @ta.op
+    def rows(x: Any, index: Any, *, mask: Any = True) -> Any:
+        return np.where(np.asarray(mask), x[tuple(map(np.asarray, index))], 0)
+
+    x, mask = leaf([[1.0, 2.0], [3.0, 4.0]]), ta.tensor([True, False])
+    index = [ta.tensor([1, 0]), ta.tensor([0, 1])]
+    assert rows(x.detach(), index).tolist() == [3.0, 2.0]
+    assert rows(x.detach(), tuple(index), mask=mask).tolist() == [3.0, 0.0]
+    assert rows(x.detach(), index, mask=[mask[0], 1.0]).tolist() == [3.0, 2.0]
+    with pytest.raises(TypeError, match="mul: y must be a Tensor, got list"):
+        x * [ta.tensor(1), ta.tensor(2)]  # an operand is no index
+
+
+def test_integers_of_a_list_do_not_wrap_in_an_own_op_either() -> None:
+    @ta.op(promote=True)
+    def brighter(x: Any, by: Any) -> Any:
+        return x + by
+
+    x = ta.tensor([1, 2, 3], dtype=ta.uint8)
+    for by in ([300, 1, 1], (-5, 1, 1), [2**40, 1, 1], 300):
+        with pytest.raises(DtypeError, match="does not fit into a tensor of uint8"):
+            brighter(x, by)
+    assert brighter(x, [7, 0, 1]).tolist() == [8, 2, 4]
+    assert brighter(x, [7, 0, 1]).dtype == ta.uint8

@@ -184,9 +184,9 @@ def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
                 checks.refuse_masked(arg)
                 arrays[i] = np.asarray(arg)
             elif (spec.promote or not spec.is_builtin) and isinstance(arg, Sequence):
-                if checks.has_tensors(arg):  # they would get no gradient
+                if checks.has_tensors(arg, not spec.is_builtin):  # they would get no gradient
                     checks.check_tensor(f"{spec.name}: {spec.argument_at(i)}", arg, TensorBase)
-                if spec.must_fit and spec.is_builtin:
+                if spec.must_fit:
                     check_fit(arg, args)
     return arrays, parents, versions, grad_positions, other_positions
 

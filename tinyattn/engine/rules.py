@@ -204,7 +204,7 @@ class Spec:
         if unknown := options.keys() - self.options.keys():
             args += self.sizes_in(options, unknown)
         for name, value in options.items() if not self.is_builtin else ():
-            if has_tensors([value]):
+            if has_tensors([value], of_graphs=True):
                 raise TypeError(
                     f"{self.name}: the option {name} holds a Tensor, which would get no gradient: "
                     "make it an argument before the *, or pass its detach().numpy()"
