@@ -100,8 +100,16 @@ def test_padding() -> None:
     q, k, v = samples()
     layer = yours.CappedAttention(1.5)
     found = run(layer, q, k, v, [2, 5]).numpy()
+    others = [ta.cat([x[:, :2], x[:, 2:] + 1], 1) for x in (k, v)]
+    expect(
+        close(found[:1], run(layer, q, *others, [2, 5]).numpy()[:1]),
+        "keys behind valid_lens have influence: mask the capped scores",
+    )
     short = run(layer, q[:1], k[:1, :2], v[:1, :2]).numpy()
-    expect(close(found[:1], short), "keys behind valid_lens have influence: mask the capped scores")
+    expect(
+        close(found[:1], short),
+        "a key before the end of valid_lens is hidden: give masked_softmax valid_lens as it is",
+    )
     expect(
         close(found, np.concatenate([short, run(layer, q[1:], k[1:], v[1:]).numpy()])),
         "a sample of full length is masked too: each sample has a length of its own",
