@@ -14,7 +14,7 @@ from common import leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.errors import DtypeError
+from tinyattn.errors import DtypeError, InPlaceError
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
@@ -69,33 +69,102 @@ def test_a_sequence_of_numbers_has_its_place_in_the_gradient(kind: str) -> None:
     assert x.grad.tolist() == [4.0, -27.0]
 
 
-def test_an_own_op_loses_no_gradient_in_a_list_or_an_option() -> None:
-    @ta.op
-    def scaled(x: Any, w: Any, *, by: Any = 1.0) -> Any:
-        return x * np.asarray(w) * np.asarray(by)
+@ta.op
+def scaled(x: Any, w: Any, *, by: Any = 1.0) -> Any:
+    return x * first_number(w) * first_number(by)
 
+
+@scaled.vjp("x")
+def _(grad: Any, w: Any, by: Any) -> Any:
+    return grad * first_number(w) * first_number(by)
+
+
+def first_number(value: Any) -> Any:
+    """The numbers in a list, a dict, or nested ones."""
+    while isinstance(value, (list, tuple, dict, deque)):
+        value = value["w"] if isinstance(value, dict) else value[0]
+    assert not isinstance(value, ta.Tensor)
+    return value
+
+
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda w: [w],
+    "tuple": lambda w: (w, 1.0),
+    "deque": lambda w: deque([w]),
+    "dict": lambda w: {"w": w},
+    "list of dicts": lambda w: [{"w": w}],
+    "dict of lists": lambda w: {"w": [w, 2.0]},
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_an_own_op_loses_no_gradient_in_a_list_a_dict_or_an_option(holder: str) -> None:
     x, w = leaf([1.0, 2.0]), leaf(3.0)
-    for values in ([w, w], (1.0, w), [[w, 2.0]]):
-        with pytest.raises(TypeError, match=r"scaled: w must be a Tensor, got .* with stack$"):
-            scaled(x.detach(), values)
-    for values in (w, [w], (1.0, [w])):
-        with pytest.raises(TypeError, match=r"scaled: the option by holds a Tensor, which would"):
-            scaled(x.detach(), 2.0, by=values)
-    assert scaled(x.detach(), [1.0, 2.0], by=[1.0, 3.0]).tolist() == [1.0, 12.0]
+    held = HOLDERS[holder](w)
+    words = "holds a Tensor, which would get no gradient: make it an argument of its own, or pass"
+    for of in (x, x.detach()):
+        with pytest.raises(TypeError, match=f"scaled: w {words}"):
+            scaled(of, held)
+        with pytest.raises(TypeError, match=f"an option of scaled {words}"):
+            scaled(of, 2.0, by=held)
+        with pytest.raises(TypeError, match=f"an option of scaled {words}"):
+            scaled(of, 2.0, by=w)
+    with ta.no_grad():  # nothing is recorded
+        assert scaled(x, held, by=held).tolist() == [9.0, 18.0]
+        assert scaled(x, 2.0, by=w).tolist() == [6.0, 12.0]
+
+    @ta.op(differentiable=False)
+    def first(x: Any, ws: Any) -> Any:
+        return first_number(ws)
+
+    assert first(x, held).item() == 3.0
 
 
-def test_an_own_op_takes_tensors_without_a_gradient_in_a_list_and_an_option() -> None:
-    """Such as an index and a mask."""
+@pytest.mark.parametrize("is_option", [False, True])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_tensor_in_a_list_of_an_own_op_is_an_array_that_is_copied(
+    holder: str, is_option: bool
+) -> None:
+    x, w = leaf([1.0, 2.0]), ta.tensor([2.0, 3.0], dtype=ta.float64)
+    held = HOLDERS[holder](w)
+    out = scaled(x, 1.0, by=held) if is_option else scaled(x, held)
+    w[0] = 100.0
+    out.backward(ta.tensor([1.0, -1.0], dtype=ta.float64))
+    assert x.grad.tolist() == [2.0, -3.0]
 
+
+def test_a_list_of_the_caller_is_the_one_that_a_forward_gets() -> None:
+    @ta.op
+    def noted(x: Any, seen: Any) -> Any:
+        seen.append(1)
+        return x * 1
+
+    seen: list[int] = []
+    noted(ta.ones(2), seen)
+    assert seen == [1]
+
+
+def test_an_option_of_an_own_op_is_read_only_in_its_forward() -> None:
+    @ta.op
+    def grown(x: Any, *, by: Any) -> Any:
+        by += 1
+        return x * by
+
+    by = np.ones(2)
+    with pytest.raises(InPlaceError, match="grown writes to an argument, which its caller needs"):
+        grown(ta.ones(2), by=by)
+    assert by.tolist() == [1.0, 1.0]
+
+
+def test_an_own_op_takes_an_index_and_a_mask_as_tensors() -> None:
     @ta.op
     def rows(x: Any, index: Any, *, mask: Any = True) -> Any:
-        return np.where(np.asarray(mask), x[tuple(map(np.asarray, index))], 0)
+        return np.where(mask, x[tuple(index)], 0)
 
     x, mask = leaf([[1.0, 2.0], [3.0, 4.0]]), ta.tensor([True, False])
     index = [ta.tensor([1, 0]), ta.tensor([0, 1])]
     assert rows(x.detach(), index).tolist() == [3.0, 2.0]
     assert rows(x.detach(), tuple(index), mask=mask).tolist() == [3.0, 0.0]
-    assert rows(x.detach(), index, mask=[mask[0], 1.0]).tolist() == [3.0, 2.0]
     with pytest.raises(TypeError, match="mul: y must be a Tensor, got list"):
         x * [ta.tensor(1), ta.tensor(2)]  # an operand is no index
 

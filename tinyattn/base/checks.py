@@ -67,12 +67,10 @@ def check_tensor(name: str, value: Any, kind: type) -> Any:
     return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
 
 
-def has_tensors(value: Any, of_graphs: bool = False) -> bool:
-    """True for a list with a Tensor in it, or in a list in it; of_graphs: one with a gradient."""
-    return isinstance(value, (list, tuple, deque)) and any(
-        x.requires_grad or not of_graphs if is_tensor(x) else has_tensors(x, of_graphs)
-        for x in value
-    )
+def has_tensors(value: Any) -> bool:
+    """True for a list with a Tensor in it, or in a list in it."""
+    is_list = isinstance(value, (list, tuple, deque))
+    return is_list and any(is_tensor(x) or has_tensors(x) for x in value)
 
 
 def require_float(dtype: np.dtype, what: str) -> None:

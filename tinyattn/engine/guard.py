@@ -12,6 +12,7 @@ Those of a user may. So four measures are taken, each for one reason:
 CuPy has no read-only views. There a write to an argument is not noticed.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A forward that can write to none of its arguments."""
 
     def guarded(*arrays: Any, **options: Any) -> Any:
+        options = {name: read_only(value) for name, value in options.items()}
         return forward(*map(read_only, arrays), **options)
 
     return guarded
@@ -69,9 +71,32 @@ def protected(value: Any) -> Any:
 def copied(value: Any) -> Any:
     """A copy of an array, also of a subclass of NumPy's, and of those in lists, tuples and dicts;
     anything else as it is."""
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, deque):
         return type(value)(map(copied, value))
     if type(value) is dict:
         return {key: copied(item) for key, item in value.items()}
     is_copied = isinstance(value, np.ndarray) or type(value) in array_types
     return value.copy() if is_copied else value
+
+
+def without_tensors(value: Any, name: str, is_recording: bool) -> Any:
+    """The arrays of the Tensors in lists and dicts, because the forward of an own op takes arrays.
+
+    TypeError for a Tensor that requires gradients, because it would get none.
+    """
+    if isinstance(value, TensorBase):
+        if is_recording and value._node is not None:
+            raise TypeError(
+                f"{name} holds a Tensor, which would get no gradient: make it an argument of its "
+                "own, or pass its detach()"
+            )
+        return value._data
+    if type(value) is dict:
+        found: Any = {key: without_tensors(x, name, is_recording) for key, x in value.items()}
+        is_same = all(found[key] is x for key, x in value.items())
+    elif type(value) in (list, tuple, deque):
+        found = type(value)([without_tensors(x, name, is_recording) for x in value])
+        is_same = all(x is y for x, y in zip(found, value, strict=True))
+    else:
+        return value
+    return value if is_same else found  # the forward may add to a list of the caller

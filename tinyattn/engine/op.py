@@ -53,7 +53,7 @@ from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
-from .guard import copied
+from .guard import copied, without_tensors
 from .promotion import check_fit, number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion, note_view
@@ -72,6 +72,9 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
+        if options and not spec.is_builtin:
+            is_recording = recording.get() and spec.differentiable
+            options = without_tensors(options, f"an option of {spec.name}", is_recording)
         call = unwrapped(args, spec, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
@@ -183,12 +186,20 @@ def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
                 checks.refuse_masked(arg)
                 arrays[i] = np.asarray(arg)
-            elif (spec.promote or not spec.is_builtin) and isinstance(arg, Sequence):
-                if checks.has_tensors(arg, not spec.is_builtin):  # they would get no gradient
-                    checks.check_tensor(f"{spec.name}: {spec.argument_at(i)}", arg, TensorBase)
-                if spec.must_fit:
-                    check_fit(arg, args)
+            elif type(arg) is not ndarray and (spec.promote or not spec.is_builtin):
+                arrays[i] = operand(arg, i, args, spec, is_recording)
     return arrays, parents, versions, grad_positions, other_positions
+
+
+def operand(arg: Any, i: int, args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Any:
+    """An argument that may be a list. TypeError for Tensors in it that would lose a gradient."""
+    if not spec.is_builtin:
+        arg = without_tensors(arg, f"{spec.name}: {spec.argument_at(i)}", is_recording)
+    elif checks.has_tensors(arg):
+        raise_no_tensor(spec, i, args)
+    if spec.must_fit and isinstance(arg, Sequence):
+        check_fit(arg, args)
+    return arg
 
 
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import array_types, is_array
-from ..base.checks import describe, has_tensors
+from ..base.checks import describe
 from ..errors import GraphError, ShapeError
 from ..kernels.sums import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
@@ -203,12 +203,6 @@ class Spec:
             args += (value,)
         if unknown := options.keys() - self.options.keys():
             args += self.sizes_in(options, unknown)
-        for name, value in options.items() if not self.is_builtin else ():
-            if has_tensors([value], of_graphs=True):
-                raise TypeError(
-                    f"{self.name}: the option {name} holds a Tensor, which would get no gradient: "
-                    "make it an argument before the *, or pass its detach().numpy()"
-                )
         return args
 
     def sizes_in(self, options: dict[str, Any], unknown: set[str]) -> tuple[Any, ...]:
