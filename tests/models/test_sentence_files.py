@@ -576,6 +576,41 @@ def test_dense_after_dense_and_no_limit(folder, tmp_path):
     assert np.abs(model.encode(TEXTS) - expected).max() < 1e-5
 
 
+HEADS = {
+    "one number": (lambda width: [nn.Linear(width, 1)], 1),
+    "wider": (lambda width: [nn.Linear(width, 16)], 16),
+    "a stack": (lambda width: [nn.Sequential(nn.Linear(width, 4), nn.Tanh())], 4),
+    "dropout behind a Dense": (
+        lambda width: [sentence_files.Dense(width, 6, True, "Tanh"), nn.Dropout(0.5)],
+        6,
+    ),
+    "LoRA": (lambda width: [sentence_files.Dense(width, 5, True, "Tanh")], 5),
+    "nothing": (lambda width: [], CONFIG["hidden_size"]),
+}
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("name", HEADS)
+def test_any_module_may_be_a_head_and_gives_points_their_width(folder, name):
+    """encode made room for as many numbers as the encoder gives."""
+    of_folder = models.SentenceEncoder.from_pretrained(folder)
+    make, width = HEADS[name]
+    head = make(CONFIG["hidden_size"])
+    made = models.SentenceEncoder(of_folder.encoder, of_folder.files, 8, head=head)
+    if name == "LoRA":
+        nn.LoRA.insert(made, ["linear"])
+    made.train()
+    found = made.encode(TEXTS, batch_size=2)
+    assert found.shape == (len(TEXTS), width)
+    assert made.width() == width
+    assert made.encode([]).shape == (0, width)
+    assert all(part.training for part in made.modules())
+    made.eval()
+    for text, point in zip(TEXTS, found, strict=True):
+        right = made.embed(made.tokenize([text])).detach().numpy()[0]
+        assert_close(point, right, 1e-5)
+
+
 @needs_tokenizers
 def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path):
     edit(folder / "1_Pooling" / "config.json", include_prompt=False)

@@ -156,10 +156,10 @@ class SentenceEncoder(nn.Module):
 
     def width(self) -> int:
         """D of `embed`."""
-        width = len(self.pooling) * self.encoder.config["hidden_size"]
-        for part in self.head:
-            width = len(part.linear.weight) if isinstance(part, sentence_files.Dense) else width
-        return width
+        weight, sizes = self.encoder.word.weight, self.encoder.config["hidden_size"]
+        rows = Tensor(np.zeros((1, len(self.pooling) * sizes), weight.dtype)).to(weight.device)
+        with evaluated(self), no_grad():
+            return self.head(rows).shape[-1]
 
     def chosen_prompt(self, prompt_name: str | None, prompt: str | None) -> str:
         if prompt is not None and prompt_name is not None:
