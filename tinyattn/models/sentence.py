@@ -158,7 +158,7 @@ class SentenceEncoder(nn.Module):
         """D of `embed`."""
         weight, sizes = self.encoder.word.weight, self.encoder.config["hidden_size"]
         rows = Tensor(np.zeros((1, len(self.pooling) * sizes), weight.dtype)).to(weight.device)
-        with evaluated(self), no_grad():
+        with no_grad(), evaluated(self):
             return self.head(rows).shape[-1]
 
     def chosen_prompt(self, prompt_name: str | None, prompt: str | None) -> str:
