@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import array
 import contextlib
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -131,6 +131,82 @@ def test_a_tensor_in_a_list_of_an_own_op_is_an_array_that_is_copied(
     w[0] = 100.0
     out.backward(ta.tensor([1.0, -1.0], dtype=ta.float64))
     assert x.grad.tolist() == [2.0, -3.0]
+
+
+@ta.op(saves=True)
+def keeping(x: Any, w: Any, *, by: Any = 1.0) -> Any:
+    return x * first_number(w) * first_number(by), (first_number(w), first_number(by))
+
+
+@keeping.vjp("x")
+def _(grad: Any, saved: Any) -> Any:
+    return grad * saved[0] * saved[1]
+
+
+@pytest.mark.parametrize("is_option", [False, True])
+@pytest.mark.parametrize("made", [ta.tensor, np.array], ids=["Tensor", "array"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_what_a_forward_saves_is_copied(holder: str, made: Any, is_option: bool) -> None:
+    x, w = leaf([1.0, 2.0]), made([2.0, 3.0])
+    held = HOLDERS[holder](w)
+    out = keeping(x, 1.0, by=held) if is_option else keeping(x, held)
+    w[0] = 100.0
+    out.backward(ta.tensor([1.0, -1.0], dtype=ta.float64))
+    assert x.grad.tolist() == [2.0, -3.0]
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_forward_cannot_write_to_a_tensor_in_a_list(holder: str) -> None:
+    @ta.op(differentiable=False)
+    def ordered(x: Any, ws: Any) -> Any:
+        first_number(ws).sort()
+        return x > first_number(ws)
+
+    a, b = ta.tensor([5.0, 2.0], dtype=ta.float64), leaf([1.0, 1.0])
+    y = a * b
+    ordered(y, HOLDERS[holder](a))
+    y.backward(ta.tensor([1.0, -1.0], dtype=ta.float64))
+    assert a.tolist() == [5.0, 2.0]
+    assert b.grad.tolist() == [5.0, -2.0]
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_tensors_in_a_list_alone_make_a_tensor(holder: str) -> None:
+    @ta.op(differentiable=False)
+    def first(ws: Any, *, by: Any = 1.0) -> Any:
+        return first_number(ws) * first_number(by)
+
+    held = HOLDERS[holder](ta.tensor([2.0, 3.0]))
+    assert type(first(held)) is ta.Tensor
+    assert type(first(np.ones(2), by=held)) is ta.Tensor
+    assert type(first([np.ones(2)])) is np.ndarray
+
+
+def test_weights_of_several_shapes_in_a_list_are_no_operand() -> None:
+    @ta.op(promote=True)
+    def linear(x: Any, parts: Any) -> Any:
+        return x @ parts[0] + parts[1]
+
+    assert linear(ta.ones(3, 2), [ta.ones(2, 4), ta.zeros(4)]).tolist() == [[2.0] * 4] * 3
+
+
+class Pair(NamedTuple):
+    w: Any
+    other: Any
+
+
+@pytest.mark.parametrize(
+    "made", [lambda w: Pair(w, 1), lambda w: OrderedDict(w=w)], ids=["pair", "dict"]
+)
+def test_named_tuples_and_ordered_dicts_are_looked_into(made: Callable[[Any], Any]) -> None:
+    @ta.op
+    def times(x: Any, ws: Any) -> Any:
+        return x * (ws.w if isinstance(ws, Pair) else ws["w"])
+
+    x, w = ta.ones(2), leaf([2.0, 3.0])
+    with pytest.raises(TypeError, match="times: ws holds a Tensor, which would get no gradient"):
+        times(x, made(w))
+    assert times(x, made(w.detach())).tolist() == [2.0, 3.0]
 
 
 def test_a_list_of_the_caller_is_the_one_that_a_forward_gets() -> None:

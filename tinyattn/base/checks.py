@@ -68,9 +68,10 @@ def check_tensor(name: str, value: Any, kind: type) -> Any:
 
 
 def has_tensors(value: Any) -> bool:
-    """True for a list with a Tensor in it, or in a list in it."""
-    is_list = isinstance(value, (list, tuple, deque))
-    return is_list and any(is_tensor(x) or has_tensors(x) for x in value)
+    """True for a list or dict with a Tensor in it, or in a list or dict in it."""
+    values = value.values() if isinstance(value, dict) else value
+    is_list = isinstance(value, (list, tuple, deque, dict))
+    return is_list and any(is_tensor(x) or has_tensors(x) for x in values)
 
 
 def require_float(dtype: np.dtype, what: str) -> None:

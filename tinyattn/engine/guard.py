@@ -14,6 +14,7 @@ CuPy has no read-only views. There a write to an argument is not noticed.
 
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,8 @@ def copied(value: Any) -> Any:
 
 
 def without_tensors(value: Any, name: str, is_recording: bool) -> Any:
-    """The arrays of the Tensors in lists and dicts, because the forward of an own op takes arrays.
+    """Copies of the Tensors in lists and dicts as arrays, because the forward of an own op takes
+    arrays, and may keep or change them.
 
     TypeError for a Tensor that requires gradients, because it would get none.
     """
@@ -90,12 +92,14 @@ def without_tensors(value: Any, name: str, is_recording: bool) -> Any:
                 f"{name} holds a Tensor, which would get no gradient: make it an argument of its "
                 "own, or pass its detach()"
             )
-        return value._data
-    if type(value) is dict:
-        found: Any = {key: without_tensors(x, name, is_recording) for key, x in value.items()}
+        return value._data.copy()
+    if isinstance(value, dict):
+        found: Any = copy(value)
+        found.update({key: without_tensors(x, name, is_recording) for key, x in value.items()})
         is_same = all(found[key] is x for key, x in value.items())
-    elif type(value) in (list, tuple, deque):
-        found = type(value)([without_tensors(x, name, is_recording) for x in value])
+    elif isinstance(value, (list, tuple, deque)):
+        make = getattr(type(value), "_make", type(value))  # of a namedtuple
+        found = make([without_tensors(x, name, is_recording) for x in value])
         is_same = all(x is y for x, y in zip(found, value, strict=True))
     else:
         return value

@@ -73,8 +73,8 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
         if options and not spec.is_builtin:
-            is_recording = recording.get() and spec.differentiable
-            options = without_tensors(options, f"an option of {spec.name}", is_recording)
+            given, is_recording = options, recording.get() and spec.differentiable
+            options = without_tensors(given, f"an option of {spec.name}", is_recording)
         call = unwrapped(args, spec, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
@@ -96,7 +96,8 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         if len(other_positions) == len(args):  # no argument is a Tensor
             if (spec.is_builtin or spec.rules) and type(args[0]) in (list, tuple):
                 raise_no_tensor(spec, 0, args)
-            return out
+            if spec.is_builtin or not checks.has_tensors([*args, options and given]):
+                return out
         return result_tensor(spec, args, options, call, out, extra)
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
@@ -153,7 +154,7 @@ def result_tensor(
             elif type(arrays[i]) is list:
                 arrays[i] = arrays[i][:]
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
-            options = copied(options)
+            options, extra = copied((options, extra))
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out.shape, out.dtype)
@@ -166,21 +167,20 @@ def result_tensor(
 
 def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
     """The arguments of a call, looked at one by one."""
-    arrays, parents, versions, grad_positions, other_positions = list(args), [], [], [], []
+    arrays, grad_positions, other_positions = list(args), [], []
+    parents: list[Any] = [None] * len(args)
+    versions: list[NotedVersion] = [NO_VERSION] * len(args)
     for i, arg in enumerate(args):
         if isinstance(arg, TensorBase):
             arrays[i] = arg._data
             if is_recording:
                 node, version = arg._node, arg._version
-                parents.append(node)
-                versions.append(NO_VERSION if version is None else (version, version.changes))
+                parents[i] = node
+                versions[i] = NO_VERSION if version is None else (version, version.changes)
                 if node is not None:
                     grad_positions.append(i)
         else:
             other_positions.append(i)
-            if is_recording:
-                parents.append(None)
-                versions.append(NO_VERSION)
             if spec.must_fit is not None and isinstance(arg, NUMBERS):
                 arrays[i] = number_beside(arg, args, spec.must_fit)
             elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
@@ -193,13 +193,14 @@ def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
 
 def operand(arg: Any, i: int, args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Any:
     """An argument that may be a list. TypeError for Tensors in it that would lose a gradient."""
+    found = arg
     if not spec.is_builtin:
-        arg = without_tensors(arg, f"{spec.name}: {spec.argument_at(i)}", is_recording)
+        found = without_tensors(arg, f"{spec.name}: {spec.argument_at(i)}", is_recording)
     elif checks.has_tensors(arg):
         raise_no_tensor(spec, i, args)
-    if spec.must_fit and isinstance(arg, Sequence):
+    if spec.must_fit and isinstance(arg, Sequence) and found is arg:  # a list of numbers
         check_fit(arg, args)
-    return arg
+    return found
 
 
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:
