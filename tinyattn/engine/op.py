@@ -72,9 +72,9 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
-        if options and not spec.is_builtin:
-            given, is_recording = options, recording.get() and spec.differentiable
-            options = without_tensors(given, f"an option of {spec.name}", is_recording)
+            if options and not spec.is_builtin:
+                given, is_recording = options, recording.get() and spec.differentiable
+                options = without_tensors(given, f"an option of {spec.name}", is_recording)
         call = unwrapped(args, spec, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
@@ -183,16 +183,16 @@ def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
             other_positions.append(i)
             if spec.must_fit is not None and isinstance(arg, NUMBERS):
                 arrays[i] = number_beside(arg, args, spec.must_fit)
-            elif isinstance(arg, ndarray) and type(arg) is not ndarray:  # such as x.data
-                checks.refuse_masked(arg)
-                arrays[i] = np.asarray(arg)
-            elif type(arg) is not ndarray and (spec.promote or not spec.is_builtin):
+            elif type(arg) is not ndarray and (spec.takes_lists or isinstance(arg, ndarray)):
                 arrays[i] = operand(arg, i, args, spec, is_recording)
     return arrays, parents, versions, grad_positions, other_positions
 
 
 def operand(arg: Any, i: int, args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Any:
     """An argument that may be a list. TypeError for Tensors in it that would lose a gradient."""
+    if isinstance(arg, ndarray):  # of a subclass, such as x.data
+        checks.refuse_masked(arg)
+        return np.asarray(arg)
     found = arg
     if not spec.is_builtin:
         found = without_tensors(arg, f"{spec.name}: {spec.argument_at(i)}", is_recording)

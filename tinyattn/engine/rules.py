@@ -69,6 +69,7 @@ class Spec:
         module = getattr(forward, "__module__", None) or ""
         self.is_builtin = module.startswith("tinyattn.")  # else a user's
         self.forward = forward if self.is_builtin else guarded_forward(forward)
+        self.takes_lists = promote or not self.is_builtin  # beside Tensors
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
