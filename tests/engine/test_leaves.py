@@ -228,7 +228,7 @@ PROPERTIES = [
 def test_an_error_inside_a_property_is_not_that_of_an_unknown_name(name: str) -> None:
     blank = object.__new__(ta.Tensor)
     with pytest.raises(
-        AttributeError, match=r"^'Tensor' object has no attribute '_\w+'$"
+        AttributeError, match=r"^'.*Tensor' object has no attribute '_\w+'$"
     ) as caught:
         getattr(blank, name)
     assert not isinstance(caught.value, UnknownNameError)
