@@ -86,8 +86,7 @@ REFUSED: dict[str, Refused] = {
     "a list beside an operand of einsum": (
         lambda: ta.einsum("i,i->", [LINE], LINE),
         TypeError,
-        "an operand of einsum must be a Tensor, got list: take one of its Tensors, as in out, "
-        "state = lstm(x), or join them with stack",
+        f"an operand of einsum {NO_TENSOR}",
     ),
     "a diagonal of two sizes": (
         lambda: ta.einsum("ii->i", BLOCK[0]),

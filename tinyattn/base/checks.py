@@ -62,8 +62,8 @@ def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
 def check_tensor(name: str, value: Any, kind: type) -> Any:
     """The value; TypeError, which says what to write, if it is no Tensor."""
     hint = ": is a return missing?" if value is None else ": wrap it with ta.tensor(...)"
-    if has_tensors(value):
-        hint = ": take one of its Tensors, as in out, state = lstm(x), or join them with stack"
+    if isinstance(value, tuple) and has_tensors(value):
+        hint = ": take one of its Tensors, as in out, state = lstm(x)"
     return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
 
 
@@ -72,6 +72,14 @@ def has_tensors(value: Any) -> bool:
     values = value.values() if isinstance(value, dict) else value
     is_list = isinstance(value, (list, tuple, deque, dict))
     return is_list and any(is_tensor(x) or has_tensors(x) for x in values)
+
+
+def refuse_tensors(name: str, value: Any) -> None:
+    if has_tensors(value):
+        raise TypeError(
+            f"{name} holds Tensors, which would get no gradient: make each an argument of its own, "
+            "join them with stack, or pass their numpy()"
+        )
 
 
 def require_float(dtype: np.dtype, what: str) -> None:

@@ -14,7 +14,6 @@ CuPy has no read-only views. There a write to an argument is not noticed.
 
 from collections import deque
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -78,29 +77,3 @@ def copied(value: Any) -> Any:
         return {key: copied(item) for key, item in value.items()}
     is_copied = isinstance(value, np.ndarray) or type(value) in array_types
     return value.copy() if is_copied else value
-
-
-def without_tensors(value: Any, name: str, is_recording: bool) -> Any:
-    """Copies of the Tensors in lists and dicts as arrays, because the forward of an own op takes
-    arrays, and may keep or change them.
-
-    TypeError for a Tensor that requires gradients, because it would get none.
-    """
-    if isinstance(value, TensorBase):
-        if is_recording and value._node is not None:
-            raise TypeError(
-                f"{name} holds a Tensor, which would get no gradient: make it an argument of its "
-                "own, or pass its detach()"
-            )
-        return value._data.copy()
-    if isinstance(value, dict):
-        found: Any = copy(value)
-        found.update({key: without_tensors(x, name, is_recording) for key, x in value.items()})
-        is_same = all(found[key] is x for key, x in value.items())
-    elif isinstance(value, (list, tuple, deque)):
-        make = getattr(type(value), "_make", type(value))  # of a namedtuple
-        found = make([without_tensors(x, name, is_recording) for x in value])
-        is_same = all(x is y for x, y in zip(found, value, strict=True))
-    else:
-        return value
-    return value if is_same else found  # the forward may add to a list of the caller

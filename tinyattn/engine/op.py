@@ -53,7 +53,7 @@ from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
-from .guard import copied, without_tensors
+from .guard import copied
 from .promotion import check_fit, number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion, note_view
@@ -72,9 +72,6 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) != spec.count or options:
             args = spec.bind(args, options)
-            if options and not spec.is_builtin:
-                given, is_recording = options, recording.get() and spec.differentiable
-                options = without_tensors(given, f"an option of {spec.name}", is_recording)
         call = unwrapped(args, spec, spec.differentiable and recording.get())
         arrays, _, _, _, other_positions = call
         if spec.wants_tensor and 0 in other_positions:
@@ -96,8 +93,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
         if len(other_positions) == len(args):  # no argument is a Tensor
             if (spec.is_builtin or spec.rules) and type(args[0]) in (list, tuple):
                 raise_no_tensor(spec, 0, args)
-            if spec.is_builtin or not checks.has_tensors([*args, options and given]):
-                return out
+            return out
         return result_tensor(spec, args, options, call, out, extra)
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
@@ -184,23 +180,19 @@ def unwrapped(args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Call:
             if spec.must_fit is not None and isinstance(arg, NUMBERS):
                 arrays[i] = number_beside(arg, args, spec.must_fit)
             elif type(arg) is not ndarray and (spec.takes_lists or isinstance(arg, ndarray)):
-                arrays[i] = operand(arg, i, args, spec, is_recording)
+                arrays[i] = operand(arg, i, args, spec)
     return arrays, parents, versions, grad_positions, other_positions
 
 
-def operand(arg: Any, i: int, args: tuple[Any, ...], spec: Spec, is_recording: bool) -> Any:
-    """An argument that may be a list. TypeError for Tensors in it that would lose a gradient."""
+def operand(arg: Any, i: int, args: tuple[Any, ...], spec: Spec) -> Any:
+    """An argument that may be a list. TypeError for Tensors in it, because they get no gradient."""
     if isinstance(arg, ndarray):  # of a subclass, such as x.data
         checks.refuse_masked(arg)
         return np.asarray(arg)
-    found = arg
-    if not spec.is_builtin:
-        found = without_tensors(arg, f"{spec.name}: {spec.argument_at(i)}", is_recording)
-    elif checks.has_tensors(arg):
-        raise_no_tensor(spec, i, args)
-    if spec.must_fit and isinstance(arg, Sequence) and found is arg:  # a list of numbers
+    checks.refuse_tensors(f"{spec.name}: {spec.argument_at(i)}", arg)
+    if spec.must_fit and isinstance(arg, Sequence):
         check_fit(arg, args)
-    return found
+    return arg
 
 
 def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:

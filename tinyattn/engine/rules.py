@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import array_types, is_array
-from ..base.checks import describe
+from ..base.checks import describe, refuse_tensors
 from ..errors import GraphError, ShapeError
 from ..kernels.sums import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
@@ -204,6 +204,8 @@ class Spec:
             args += (value,)
         if unknown := options.keys() - self.options.keys():
             args += self.sizes_in(options, unknown)
+        if not self.is_builtin:
+            refuse_tensors(f"{self.name}: an option", options)
         return args
 
     def sizes_in(self, options: dict[str, Any], unknown: set[str]) -> tuple[Any, ...]:

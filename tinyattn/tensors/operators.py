@@ -228,8 +228,7 @@ class Operators(Conversions):
             checks.check_one_device("x[i] = y", "x", self._data, "y", value._data)
             array = value._data
         else:
-            if checks.has_tensors(value):  # they would get no gradient
-                checks.check_tensor("x[i] = y: y", value, Values)
+            checks.refuse_tensors("x[i] = y: y", value)
             array = checks.as_array(value, self.dtype, self.device)
         index = checks.checked_index(index)
         if recorded:
