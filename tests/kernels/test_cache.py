@@ -73,18 +73,14 @@ import warnings
 warnings.simplefilter("ignore")
 import numpy as np, tinyattn as ta
 from tinyattn import optim
-from tinyattn.ops.products import plus_bias
 ta.set_num_threads(2)
-x = np.zeros((8192, 512), np.float32)
-plus_bias(x, np.ones(512, np.float32))
-print(np.unique(x).tolist())
 w = ta.zeros(2_000_000, requires_grad=True)
 w.grad = ta.ones(2_000_000)
 adam = optim.Adam([w])
 adam.step()
 print(np.unique(adam.state["m"][0].round(4)).tolist() == [np.float32(0.1)])
 """
-    assert lines_of(program, tmp_path) == ["[1.0]", "True"]
+    assert lines_of(program, tmp_path) == ["True"]
 
 
 @needs_numba

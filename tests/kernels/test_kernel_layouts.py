@@ -12,7 +12,6 @@ import pytest
 from common import (
     assert_all_zero,
     assert_close,
-    assert_same,
     attention_backward_of,
     attention_of,
     kernels,
@@ -179,25 +178,6 @@ def test_adam_writes_through_any_layout(dtype, layout, decoupled):
     for _, grad, *_ in (*every, expected):
         np.testing.assert_array_equal(grad, arrays[1])
     assert np.abs(expected[0] - arrays[0]).max() > 1e-3
-
-
-@both_dtypes
-@pytest.mark.parametrize("layout", ["Fortran", "strided", "reversed", "transposed", "misaligned"])
-def test_plus_bias_writes_through_any_layout(dtype, layout):
-    rng = rng_of(35)
-    x, bias = signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(dtype)
-    changed = LAYOUTS[layout](x.copy())
-    kernels.plus_bias(changed, LAYOUTS[layout](bias))
-    assert_same(np.array(changed), x + bias)
-
-
-@both_dtypes
-def test_plus_bias_to_what_is_read_only_is_an_error(dtype):
-    x = read_only(np.ones((2, 3), dtype))
-    for module in (cpu, reference):
-        with pytest.raises(ValueError, match="read-only"):
-            module.plus_bias(x, np.ones(3, dtype))
-    assert_same(x, np.ones((2, 3), dtype))
 
 
 @needs_numba

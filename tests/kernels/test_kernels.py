@@ -687,16 +687,6 @@ def test_scaled_distances(dim):
 
 
 @both_dtypes
-def test_sign(dtype):
-    x = np.resize(np.array([2.5, -1e-30, 0.0, -0.0, np.inf, -np.inf, np.nan], dtype), sums.LARGE)
-    wanted = np.resize(np.array([1, -1, 0, 0, 1, -1, 0], dtype), sums.LARGE)
-    for module in (cpu, reference):
-        found = module.sign(x)
-        assert found.dtype == dtype
-        assert_equal(found, wanted)
-
-
-@both_dtypes
 def test_sum_squares(dtype):
     x = signed(rng_of(47), 5, 100).astype(dtype)
     for module in (cpu, reference):
@@ -1086,65 +1076,7 @@ def test_the_limits_and_the_mask_of_kernels_are_the_visible_pairs():
                 assert_equal(*(np.broadcast_to(x, shape) & is_query for x in (visible, expected)))
 
 
-# Biases and relu
-
-
-@both_dtypes
-@pytest.mark.parametrize("kernel", ["fast", "plain"])
-def test_plus_bias_in_place_of_every_width(dtype, kernel):
-    function = (cpu if kernel == "fast" else reference).plus_bias
-    rng = rng_of(33)
-    for width in (*WIDTHS[:-1], 0):
-        for rows in (0, 1, 3, 17):
-            x, bias = signed(rng, rows, width).astype(dtype), signed(rng, width).astype(dtype)
-            expected, before = x + bias, bias.copy()
-            assert function(x, bias) is x
-            assert_same(x, expected)
-            assert_same(bias, before)
-
-
-@both_dtypes
-def test_plus_bias_of_another_shape_or_dtype_broadcasts_as_numpy_does(dtype):
-    """The loop would read beside such a bias; and what does not fit is an error, x as it was."""
-    rng = rng_of(34)
-    x = signed(rng, 4, 6).astype(dtype)
-    other = np.float64 if dtype == np.float32 else np.float32
-    for bias in (
-        signed(rng, 1).astype(dtype), signed(rng, 4, 1).astype(dtype), signed(rng).astype(dtype),
-        signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(other),
-        signed(rng, 6).astype(np.dtype(dtype).newbyteorder()),
-    ):  # fmt: skip
-        for module in (cpu, reference):
-            changed, expected = x.copy(), x.copy()
-            expected += bias
-            module.plus_bias(changed, bias)
-            assert_same(changed, expected)
-    for bias in (signed(rng, 5), signed(rng, 7), signed(rng, 2, 6), signed(rng, 4)):
-        for module in (cpu, reference):
-            changed = x.copy()
-            with pytest.raises(ValueError, match="broadcast"):
-                module.plus_bias(changed, bias.astype(dtype))
-            assert_same(changed, x)
-
-
-@both_dtypes
-@pytest.mark.parametrize("kernel", ["fast", "plain"])
-def test_plus_bias_in_other_layouts_and_not_to_what_is_read_only(dtype, kernel):
-    function = (cpu if kernel == "fast" else reference).plus_bias
-    rng = rng_of(35)
-    x, bias = signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(dtype)
-    for changed in (
-        np.asfortranarray(x),
-        np.repeat(x, 2, axis=0)[::2],
-        x.astype(x.dtype.newbyteorder()),
-    ):
-        function(changed, bias)
-        assert_equal(changed.astype(dtype), x + bias)
-    frozen = x.copy()
-    frozen.setflags(write=False)
-    with pytest.raises(ValueError, match="read-only"):
-        function(frozen, bias)
-    assert_same(frozen, x)
+# Relu
 
 
 @both_dtypes

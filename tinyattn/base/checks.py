@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib import import_module
 from operator import index
@@ -62,20 +62,13 @@ def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
 def check_tensor(name: str, value: Any, kind: type) -> Any:
     """The value; TypeError, which says what to write, if it is no Tensor."""
     hint = ": is a return missing?" if value is None else ": wrap it with ta.tensor(...)"
-    if isinstance(value, tuple) and has_tensors(value):
+    if isinstance(value, tuple) and holds(value, is_tensor):
         hint = ": take one of its Tensors, as in out, state = lstm(x)"
     return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
 
 
-def has_tensors(value: Any) -> bool:
-    """True for a list or dict with a Tensor in it, or in a list or dict in it."""
-    values = value.values() if isinstance(value, dict) else value
-    is_list = isinstance(value, (list, tuple, deque, dict))
-    return is_list and any(is_tensor(x) or has_tensors(x) for x in values)
-
-
 def refuse_tensors(name: str, value: Any) -> None:
-    if has_tensors(value):
+    if holds(value, is_tensor):
         raise TypeError(
             f"{name} holds Tensors, which would get no gradient: make each an argument of its own, "
             "join them with stack, or pass their numpy()"
@@ -478,7 +471,9 @@ CONTAINERS = dict, list, tuple, set, frozenset, deque
 def check_container(name: str, value: Any, kinds: tuple[type, ...], owner: dict[str, Any]) -> None:
     """Modules and parameters in a plain container, at any depth, would not be found, apart from
     those that are attributes of the owner too."""
-    if isinstance(value, CONTAINERS) and holds(value, kinds, set(map(id, owner.values()))):
+    if not isinstance(value, CONTAINERS):  # as most, because this is asked of every attribute
+        return
+    if holds(value, lambda part: isinstance(part, kinds), set(map(id, owner.values()))):
         instead = "nn.ModuleDict, " if isinstance(value, dict) else ""
         raise TypeError(
             f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
@@ -486,9 +481,10 @@ def check_container(name: str, value: Any, kinds: tuple[type, ...], owner: dict[
         )
 
 
-def holds(value: Any, kinds: tuple[type, ...], found: set[int]) -> bool:
+def holds(value: Any, is_sought: Callable[[Any], bool], found: Collection[int] = ()) -> bool:
+    """Whether a container has such a part, at any depth; parts that are found, by id, are none."""
     if not isinstance(value, CONTAINERS):
         return False
     parts = [*value, *value.values()] if isinstance(value, dict) else value
     parts = [part for part in parts if id(part) not in found]
-    return any(isinstance(part, kinds) or holds(part, kinds, found) for part in parts)
+    return any(is_sought(part) or holds(part, is_sought, found) for part in parts)

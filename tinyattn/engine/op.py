@@ -141,14 +141,12 @@ def result_tensor(
         # The version of `out`, which comes after those of the arguments.
         versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
         for i in other_positions:  # copies, because the caller may write to it later
-            if type(arrays[i]) in array_types:
-                arrays[i] = arrays[i].copy()
-            elif not spec.is_builtin:
+            if not spec.is_builtin:
                 arrays[i] = copied(arrays[i])
             elif spec.promote and isinstance(arrays[i], Sequence):  # its rules take no lists
                 arrays[i] = np.array(arrays[i])
-            elif type(arrays[i]) is list:
-                arrays[i] = arrays[i][:]
+            elif type(arrays[i]) is list or type(arrays[i]) in array_types:
+                arrays[i] = arrays[i].copy()
         if not spec.is_builtin:  # the library's callers give arrays of their own as options
             options, extra = copied((options, extra))
         plan = spec.plan(tuple(grad_positions), len(args))

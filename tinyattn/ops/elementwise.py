@@ -206,7 +206,6 @@ def dx(grad, x):
 
 
 @op(differentiable=False)
-@with_kernels(cpu="elementwise.sign")
 def sign(x: AnyTensor) -> AnyTensor:
     """-1, 0 or 1; 0 for NaN. Differs from PyTorch: no gradient, where there it is 0."""
     return ((x > 0).view(np.int8) - (x < 0).view(np.int8)).astype(x.dtype)

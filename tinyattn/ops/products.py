@@ -124,8 +124,8 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     # On the CPU float16 is rounded when the bias is in it, because the product may overflow.
     out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
     if bias is not None:
-        out = plus_bias(out, bias.astype(out.dtype, copy=False)).astype(x.dtype, copy=False)
-    return out.reshape(*x.shape[:-1], weight.shape[0])
+        out += bias.astype(out.dtype, copy=False)
+    return out.astype(x.dtype, copy=False).reshape(*x.shape[:-1], weight.shape[0])
 
 
 def check_arrays(x: Array, weight: Array, bias: Array | None) -> None:
@@ -174,13 +174,6 @@ def dx(grad, numbers, scale):
 def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
     """x (N, in) times the transpose of numbers * scale: (N, out)."""
     return matrix_product(x, numbers.astype(x.dtype).T) * scale
-
-
-@with_kernels(cpu="sums.plus_bias")
-def plus_bias(x: Array, bias: Array) -> Array:
-    """x (N, D) + bias (D,), in the memory of x."""
-    x += bias
-    return x
 
 
 @op

@@ -10,7 +10,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     layer_norm.py        layer normalization and RMSNorm
     elementwise.py       activations, such as relu and gelu, erf, and where
     dropout.py           dropout by a hash
-    sums.py              sums over rows: a bias, an embedding; squares
+    sums.py              sums over rows, as of an embedding's gradient; squares
     lines.py             along one dimension: running sums, elements by index
     few_rows.py          products of few rows with a large matrix
     float16.py           float16 to float32

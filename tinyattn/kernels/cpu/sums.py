@@ -1,12 +1,11 @@
-"""Sums over rows and of each row; a bias, and an embedding's gradient."""
+"""Sums over rows and of each row, and an embedding's gradient."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from ..threads import parallel_for
-from .compiler import FAST_SUMS, jit, retrying
+from .compiler import FAST_SUMS, jit
 from .layout import as_input, as_rows
 
 
@@ -38,22 +37,6 @@ def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | N
         sums = np.zeros((min(ids.size, num_rows), grad.shape[-1]))
         scatter_into(as_rows(grad), ids, -1 if skip is None else skip, places, sums, table)
     return table
-
-
-@retrying  # each chunk alone: a second try of all would add to the finished ones again
-@jit
-def add_to_rows(x, bias, first, last):
-    x = x[first:last]
-    for i in range(len(x)):
-        for j in range(len(bias)):
-            x[i, j] += bias[j]
-
-
-def plus_bias(x: np.ndarray, bias: np.ndarray) -> Any:
-    if bias.shape != x.shape[1:] or bias.dtype is not x.dtype or not x.flags.carray:
-        return NotImplemented
-    parallel_for(len(x), 0.1 * x.size, add_to_rows, x, as_input(bias))
-    return x
 
 
 @jit
