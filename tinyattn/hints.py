@@ -37,6 +37,7 @@ ABSENT = {
     "ta.median Tensor.median": 'write np.quantile(x.numpy(), 0.5, method="lower")',
     "Tensor.data_ptr": "x.numpy() is the array",
     "Tensor.get_device": "write x.device",
+    "Tensor.new": "write ta.zeros(size, dtype=x.dtype, device=x.device)",
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
     "Tensor.register_hook Tensor.retains_grad": "x.retain_grad() keeps x.grad of a computed x",
     "Module.register_full_backward_hook": "call x.retain_grad() in forward, and read x.grad",

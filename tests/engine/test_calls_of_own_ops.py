@@ -217,3 +217,26 @@ def test_a_forward_that_returns_a_masked_array_is_refused(hidden: bool) -> None:
     for x in (ta.ones(2), leaf([1.0, 2.0])):
         with pytest.raises(DtypeError, match=r"^a masked array would lose its mask: pass \.filled"):
             op(x)
+
+
+def test_the_first_argument_of_an_op_of_floats_may_be_a_number() -> None:
+    """A number becomes a float beside the floats; an array of integers becomes float32."""
+
+    @ta.op(promote=True, floats=True)
+    def logaddexp(x, y):
+        return np.logaddexp(x, y)
+
+    @logaddexp.vjp("y")
+    def dy(grad, x, y, out):
+        return grad * np.exp(y - out)
+
+    y = leaf([1.0, -2.0])
+    for x in (0.5, 0, [0.5, 1.5], np.array([1, 2])):
+        out = logaddexp(x, y)
+        wanted = np.logaddexp(np.asarray(x, np.float64), [1.0, -2.0])
+        np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-6)
+        assert out.dtype == np.float32
+        (gradient,) = ta.grad(out, y, ta.tensor([1.0, 10.0]))
+        slope = np.exp([1.0, -2.0] - wanted) * [1.0, 10.0]
+        np.testing.assert_allclose(gradient.numpy(), slope, rtol=1e-6)
+    assert logaddexp(2.0, 1.0) == np.logaddexp(2.0, 1.0)

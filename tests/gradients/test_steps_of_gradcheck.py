@@ -286,6 +286,8 @@ GRADIENTS: list[tuple[Any, Any, str | None]] = [  # for a cotangent, for the opp
     (np.array([0.1, 1 / 3]), np.array([-0.1, -1 / 3]), None),
     (np.array([0.1, 1 / 3]), np.array([-0.1, -0.3]), "two runs gave different gradients of"),
     (np.array([0.1, 1 / 3]), np.array([0.1, 1 / 3]), "two runs gave different gradients of"),
+    # Of samples in float32 a rule that forgets the cotangent has few digits, and that is not why.
+    (np.array([0.5, 0.25]), np.array([0.5, 0.25]), "or a rule without grad or not linear"),
     (np.array([np.nan, 1 / 3]), np.array([np.nan, -1 / 3]), None),
     (np.array([1e-7, 0.0]), np.array([-1e-7, 0.0]), None),
     (np.array([2.0**-23, 0.0]), np.array([-(2.0**-23), 0.0]), "has the digits of float32"),

@@ -592,7 +592,8 @@ HEADS = {
 @needs_tokenizers
 @pytest.mark.parametrize("name", HEADS)
 def test_any_module_may_be_a_head_and_gives_points_their_width(folder, name):
-    """encode made room for as many numbers as the encoder gives."""
+    """encode made room for as many numbers as the encoder gives. And it sends nothing else through
+    the head than the texts, because a hook or the head itself may count them."""
     of_folder = models.SentenceEncoder.from_pretrained(folder)
     make, width = HEADS[name]
     head = make(CONFIG["hidden_size"])
@@ -600,9 +601,13 @@ def test_any_module_may_be_a_head_and_gives_points_their_width(folder, name):
     if name == "LoRA":
         nn.LoRA.insert(made, ["linear"])
     made.train()
+    seen: list[int] = []
+    hook = made.head.register_forward_hook(lambda _, args, out: seen.append(len(args[0])))
     found = made.encode(TEXTS, batch_size=2)
+    hook.remove()
     assert found.shape == (len(TEXTS), width)
-    assert made.width() == width
+    assert sum(seen) == len(TEXTS)
+    assert max(seen) == 2
     assert made.encode([]).shape == (0, width)
     assert all(part.training for part in made.modules())
     made.eval()

@@ -81,7 +81,7 @@ def declare(forward: Callable[..., Any], **switches: bool) -> Any:
             if not is_plain or len(other_positions) < len(args):
                 raise_no_tensor(spec, 0, args)
         try:
-            if spec.floats and arrays[0].dtype.kind != "f":
+            if spec.floats and is_array(arrays[0]) and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
         except (RuntimeWarning, FloatingPointError):  # the user lets NumPy raise these for NaN

@@ -143,23 +143,15 @@ class SentenceEncoder(nn.Module):
             added = self._tokenizer[1].get_added_tokens_decoder()
             words = self.tokenize([prompt])[0]
             skipped = len(words) - any(i in added and added[i].special for i in words[-1:])
-        cut = self.settings["truncate_dim"]
-        out = np.zeros((len(tokens), self.width()), self.encoder.word.weight.dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
+        found, none = [], np.zeros((0, 1 + skipped), np.int64)
         with evaluated(self), no_grad():
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                rows = [Tensor(tokens[i]) for i in chosen]
-                ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
-                out[chosen] = self.embed(ids, [*map(len, rows)], skipped).numpy()[:, :cut]
-        return out
-
-    def width(self) -> int:
-        """D of `embed`."""
-        weight, sizes = self.encoder.word.weight, self.encoder.config["hidden_size"]
-        rows = Tensor(np.zeros((1, len(self.pooling) * sizes), weight.dtype)).to(weight.device)
-        with no_grad(), evaluated(self):
-            return self.head(rows).shape[-1]
+            for start in range(0, len(order) or 1, batch_size):  # of no texts one batch of none
+                rows = [Tensor(tokens[i]) for i in order[start : start + batch_size]]
+                # On the host, because an array goes to any device.
+                ids = pad_sequence(rows, batch_first=True).numpy() if rows else none
+                found.append(self.embed(ids, [*map(len, rows)], skipped).numpy())
+        return np.concatenate(found)[np.argsort(order), : self.settings["truncate_dim"]]
 
     def chosen_prompt(self, prompt_name: str | None, prompt: str | None) -> str:
         if prompt is not None and prompt_name is not None:

@@ -267,16 +267,16 @@ class Checker:
                     f"the gradient of output {o} for {name} is {one.dtype}{one.shape}, the "
                     f"input {tensor.dtype}{tensor.shape}"
                 )
+            if not np.array_equal(one, -two, equal_nan=True):
+                raise GradcheckError(
+                    f"two runs gave different gradients of output {o} for {name}: is something "
+                    "random in fn (dropout in training mode), or a rule without grad or not linear?"
+                )
             is_noise = np.abs(one).max(initial=0.0) <= self.atol
             if not is_noise and np.array_equal(one, quietly(one.astype, np.float32)):
                 raise GradcheckError(
                     f"the gradient of output {o} for {name} has the digits of float32, although "
                     "the input is float64"
-                )
-            if not np.array_equal(one, -two, equal_nan=True):
-                raise GradcheckError(
-                    f"two runs gave different gradients of output {o} for {name}: is something "
-                    "random in fn (dropout in training mode), or a rule without grad or not linear?"
                 )
             if not np.array_equal(old, tensor.numpy(), equal_nan=True):
                 raise GradcheckError(f"{name} was changed by computing output {o} or its gradient")

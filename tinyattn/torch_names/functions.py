@@ -403,7 +403,8 @@ WHOLE = "the state"  # the key in a file of what is no dict
 
 @function
 def save(obj, f):
-    """`ta.save`, which takes a dict; here one Tensor or a list too. A tuple becomes a list.
+    """`ta.save`, which takes a dict; here one Tensor or a list too. A tuple becomes a list,
+    and a Parameter a Tensor that requires no gradients.
 
     f: the name of a file, or an open binary file such as an `io.BytesIO`.
 
