@@ -1,6 +1,6 @@
 """Grades exercise 2."""
 
-import time
+from typing import Any
 
 import numpy as np
 from grading import close, exercise, expect, needs, run
@@ -96,17 +96,29 @@ def test_order() -> None:
         )
 
 
+class Parents(list):
+    """Those of a node, of which few are asked for if each node is visited once."""
+
+    asked = 0
+
+    def __iter__(self) -> Any:
+        Parents.asked += 1
+        if Parents.asked > 10_000:
+            needs(test_what_is_handed_on, test_a_value_that_is_used_twice)
+            expect(False, "18 additions are gone through 10,000 times: visit each node once")
+        return super().__iter__()
+
+
 def test_time() -> None:
     x = start = yours.Tensor([1.0])
+    Parents.asked = 0
     for _ in range(18):
         x = x + x
-    begun = time.perf_counter()
+        x.parents = Parents(x.parents)
     backward(x, np.array([1.0]))
-    taken = time.perf_counter() - begun
     if not close(start.grad, [2.0**18]):
         needs(test_what_is_handed_on, test_a_value_that_is_used_twice)
     expect(close(start.grad, [2.0**18]), "18 doublings multiply the gradient by 2**18")
-    expect(taken < 1, f"18 additions took {taken:.0f} s: visit each node once")
 
 
 def test_broadcasting() -> None:

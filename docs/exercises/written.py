@@ -30,22 +30,29 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def is_hole(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    last = function.body[-1]
-    error = last.exc if isinstance(last, ast.Raise) else None
+    """Whether it only raises NotImplementedError, after a docstring and super().__init__()."""
+    body = function.body[ast.get_docstring(function) is not None :]
+    if len(body) > 1 and ast.unparse(body[0]) == "super().__init__()":
+        del body[0]
+    error = body[0].exc if len(body) == 1 and isinstance(body[0], ast.Raise) else None
     if isinstance(error, ast.Call):
         error = error.func
     return isinstance(error, ast.Name) and error.id == "NotImplementedError"
 
 
 def holes(text: str) -> list[str]:
-    """The functions that only raise NotImplementedError, with their class before a dot."""
-    found = []
+    """The functions that are holes, with their class before a dot. The last of a name counts."""
+    found: dict[str, bool] = {}
     tree = parsed(text)
     for node in tree.body if tree else []:
+        if isinstance(node, ast.Assign):  # softmax = mine
+            found |= {target.id: False for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ClassDef):
+            found = {name: x for name, x in found.items() if name.partition(".")[0] != node.name}
         for part in node.body if isinstance(node, ast.ClassDef) else [node]:
-            if isinstance(part, FUNCTIONS) and is_hole(part):
-                found.append(part.name if part is node else f"{node.name}.{part.name}")
-    return found
+            if isinstance(part, FUNCTIONS):
+                found[part.name if part is node else f"{node.name}.{part.name}"] = is_hole(part)
+    return [name for name, is_left in found.items() if is_left]
 
 
 def text_of(path: Path) -> str:
@@ -53,9 +60,10 @@ def text_of(path: Path) -> str:
 
 
 def unwritten(path: Path) -> tuple[list[str], bool]:
-    """The holes that are left in a student's file, and whether these are all of the exercise."""
-    left = holes(text_of(path))
-    return left, bool(left) and set(holes(text_of(FOLDER / path.name))) <= set(left)
+    """The holes of the exercise that are left in a student's file, and whether it has no others."""
+    given, theirs = holes(text_of(FOLDER / path.name)), holes(text_of(path))
+    left = [name for name in theirs if name in given]
+    return left, bool(left) and len(left) == len(given)
 
 
 class Shape(ast.NodeTransformer):

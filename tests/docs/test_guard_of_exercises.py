@@ -197,7 +197,8 @@ def test_a_forged_file_passes_no_other_exercise(tmp_path: Path, forged: str) -> 
     [
         ("def f(x):\n    raise NotImplementedError\n", ["f"]),
         ("def f(x):\n    '''Words.'''\n    raise NotImplementedError('later')\n", ["f"]),
-        ("class A:\n    def f(self):\n        f()\n        raise NotImplementedError\n", ["A.f"]),
+        ("class A:\n    def f(self):\n        raise NotImplementedError()\n", ["A.f"]),
+        ("class A:\n    def f(self):\n        f()\n        raise NotImplementedError\n", []),
         ("def f(x):\n    if x:\n        raise NotImplementedError\n    return x\n", []),
         ("def f(x):\n    raise ValueError\n", []),
         ("def f(:\n", []),

@@ -240,3 +240,21 @@ def test_the_first_argument_of_an_op_of_floats_may_be_a_number() -> None:
         slope = np.exp([1.0, -2.0] - wanted) * [1.0, 10.0]
         np.testing.assert_allclose(gradient.numpy(), slope, rtol=1e-6)
     assert logaddexp(2.0, 1.0) == np.logaddexp(2.0, 1.0)
+
+
+def test_an_array_may_be_a_default() -> None:
+    kernel = np.array([0.25, 0.5, 0.25])
+
+    @ta.op
+    def smooth(x, kernel=kernel):
+        return np.convolve(x, kernel, "same")
+
+    @smooth.vjp("x")
+    def dx(grad, kernel):
+        return smooth(grad, kernel[::-1])
+
+    x = leaf([1.0, -2.0, 3.0])
+    out = smooth(x)
+    assert out.tolist() == np.convolve([1.0, -2.0, 3.0], kernel, "same").tolist()
+    assert ta.grad(out, x, ta.tensor([1.0, 0.0, 0.0]))[0].tolist() == [0.5, 0.25, 0.0]
+    assert smooth(x, np.array([0.0, 1.0, 0.0])).tolist() == x.tolist()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -120,6 +123,27 @@ def test_a_tuple_with_tensors_is_taken_apart():
         net(ta.zeros(5, 2, 4))
     with pytest.raises(TypeError, match="got tuple: wrap it with"):
         F.relu((1.0, 2.0))
+
+
+CALLS_OF_ONE_TENSOR: dict[str, Callable[[Any], Any]] = {
+    "a module": nn.Linear(2, 2),
+    "mean": ta.mean,
+    "sum": ta.sum,
+    "softmax": F.softmax,
+    "a loss": lambda x: F.mse_loss(x, X),
+    "linear, as weight": lambda x: F.linear(X, x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_ONE_TENSOR)
+def test_tensors_in_a_list_are_not_said_to_be_wrapped(name: str) -> None:
+    """`ta.tensor([a, b])` copies them without their graphs: no gradient would reach them."""
+    a, b = (ta.ones(2, requires_grad=True) * n for n in (1, 2))
+    for value in ([a, b], (a, b), {"a": a}, [1.0, [b]]):
+        text = "or join them with stack$"
+        with pytest.raises(TypeError, match=text) as caught:
+            CALLS_OF_ONE_TENSOR[name](value)
+        assert f"got {type(value).__name__}: take one of its Tensors" in str(caught.value)
 
 
 @pytest.mark.parametrize("loader", [DataLoader, TorchLoader])

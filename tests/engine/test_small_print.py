@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a tuple with a tensor": (
         lambda: F.softmax((X, 3)),
         TypeError,
-        r"tuple: take one of its Tensors, as in out, state = lstm\(x\)$",
+        r"tuple: take one of its Tensors, as in out, state = lstm\(x\), or join them with stack$",
     ),
     "a tuple": (lambda: F.softmax((1, 3)), TypeError, r"tuple: wrap it with ta.tensor\(...\)$"),
     "a function": (lambda: F.softmax(len), TypeError, "got builtin_function_or_method$"),

@@ -84,7 +84,7 @@ REFUSED: dict[str, Refused] = {
         f"an operand of einsum {NO_TENSOR}",
     ),
     "a list beside an operand of einsum": (
-        lambda: ta.einsum("i,i->", [LINE], LINE),
+        lambda: ta.einsum("i,i->", [1.0], LINE),
         TypeError,
         f"an operand of einsum {NO_TENSOR}",
     ),

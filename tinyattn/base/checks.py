@@ -62,8 +62,8 @@ def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
 def check_tensor(name: str, value: Any, kind: type) -> Any:
     """The value; TypeError, which says what to write, if it is no Tensor."""
     hint = ": is a return missing?" if value is None else ": wrap it with ta.tensor(...)"
-    if isinstance(value, tuple) and holds(value, is_tensor):
-        hint = ": take one of its Tensors, as in out, state = lstm(x)"
+    if holds(value, is_tensor):  # which `ta.tensor` would copy without their graphs
+        hint = ": take one of its Tensors, as in out, state = lstm(x), or join them with stack"
     return check_type(f"{name} must be a Tensor", value, kind, "" if callable(value) else hint)
 
 

@@ -49,7 +49,7 @@ from typing import Any, TypedDict, Unpack, overload
 import numpy as np
 
 from ..base import checks
-from ..base.backend import Array, Function, array_types, is_array, quietly
+from ..base.backend import Array, Function, array_types, is_array, is_tensor, quietly
 from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
@@ -200,10 +200,11 @@ def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> None:
 def raise_clearer_error_of(
     spec: Spec, args: tuple[Any, ...], arrays: list[Any], error: Exception
 ) -> None:
-    """TypeError for a list in the place of a Tensor; else `raise_clearer_error`."""
+    """TypeError for a list, or Tensors in a tuple or dict, in the place of a Tensor; else
+    `raise_clearer_error`."""
     if isinstance(error, AttributeError) or not any(isinstance(x, TensorBase) for x in args):
         for i, arg in enumerate(args):
-            if type(arg) is list and spec.is_builtin:
+            if spec.is_builtin and (type(arg) is list or checks.holds(arg, is_tensor)):
                 raise_no_tensor(spec, i, args)
     checks.raise_clearer_error(spec.name, arrays, error)
 

@@ -95,7 +95,7 @@ class Spec:
         # here, but an argument such as `dim`.
         has_numbers = promote or (not differentiable and "dim" not in self.arguments)
         self.must_fit = promote if has_numbers else None
-        self.required = self.defaults.count(inspect.Parameter.empty)
+        self.required = sum(default is inspect.Parameter.empty for default in self.defaults)
 
     def add_rule(self, covered_names: tuple[str, ...], rule: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(rule).parameters)
