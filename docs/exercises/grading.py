@@ -23,6 +23,7 @@ from typing import Any
 import guard
 import numpy as np
 import pytest
+from written import FUNCTIONS, is_hole, parsed
 
 # These change what they are given, and return nothing.
 WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
@@ -102,14 +103,33 @@ def missing_file(folder: Path, name: str) -> str:
     return say(f"there is no file {path.name} in the folder {folder.absolute()}")
 
 
-def line_of(error: BaseException) -> tuple[int, str]:
-    """The last line of your files that the error came through, and its text; or 0."""
-    lines = [
-        (frame.lineno or 0, frame.line or "")
+def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
+    """Those in your files that the error came through."""
+    return [
+        frame
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).parent == FOLDER and Path(frame.filename).name.startswith("ex_")
     ]
-    return lines[-1] if lines else (0, "")
+
+
+def line_of(error: BaseException) -> tuple[int, str]:
+    """The last line of your files that the error came through, and its text; or 0."""
+    frames = frames_of(error)
+    return (frames[-1].lineno or 0, frames[-1].line or "") if frames else (0, "")
+
+
+def is_written(error: NotImplementedError) -> bool:
+    """Whether the function that raised it has other lines: then its raise was left there."""
+    for frame in frames_of(error)[-1:]:
+        tree = parsed(Path(frame.filename).read_text("utf-8-sig"))
+        lines = range((frame.lineno or 0) + 1)
+        around = [
+            node
+            for node in (ast.walk(tree) if tree else ())
+            if isinstance(node, FUNCTIONS) and node.lineno in lines and node.end_lineno >= lines[-1]
+        ]
+        return bool(around) and not is_hole(around[-1])
+    return False
 
 
 def place_of(error: BaseException) -> str:
@@ -160,6 +180,7 @@ def exercise(name: str) -> Any:
     text = path.read_bytes()
     if GUARDED:
         guard.close(path)
+    sys.path.insert(0, str(FOLDER.absolute()))  # it may import another file of yours
     try:
         with limited(name):
             exec(compile(text.decode("utf-8-sig"), str(path), "exec"), vars(module))
@@ -178,6 +199,8 @@ def exercise(name: str) -> Any:
         problem = say(f"{path.name} raised {type(error).__name__} when it was read: {error}")
         problem = asks_for_input(path.name, error) or problem
         problem += place_of(error)
+    finally:
+        sys.path.remove(str(FOLDER.absolute()))
     if problem:
         pytest.fail(problem, pytrace=False)
 
@@ -229,9 +252,11 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if found is not None or name in WITHOUT_RESULT:
             return found
         problem = say(f"{name} returns nothing: end it with a return")
-    except NotImplementedError:
+    except NotImplementedError as error:
         problem = say(f"{name} is not written yet")
-        if chinese():
+        if is_written(error):
+            problem = say(f"{name} still raises NotImplementedError: remove that") + place_of(error)
+        elif chinese():
             hint = " (`python docs/exercises/in_chinese.py` puts the exercises into Chinese)"
             problem += say_once(hint)
     except SystemExit:

@@ -105,6 +105,17 @@ def test_right_rules() -> None:
         answer(large, lambda g, x: g * large(x)),
         "a right rule with slopes of a million is refused: make the tolerance relative",
     )
+    relu = lambda x: np.maximum(x, 0)  # noqa: E731
+    expect(
+        answer(relu, lambda g, x: g * (x > 0), np.array([[-2.0, 3.0, -4.0]])),
+        "the right rule of max(x, 0) is refused at -2, 3 and -4, where two of the slopes are 0: "
+        "0 / 0 is nan, and 0 < 0 is False",
+    )
+    expect(
+        answer(relu, lambda g, x: g * (x > 0), np.array([[-2.0, -3.0, -4.0]])),
+        "a right rule whose gradient is 0 everywhere is refused: 0 / 0 is nan, and 0 < 0 is False, "
+        "so do not divide, and add a small number such as 1e-9 to the tolerance",
+    )
 
 
 def test_float32() -> None:

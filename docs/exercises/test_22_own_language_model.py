@@ -67,6 +67,12 @@ def test_merge() -> None:
     expect(found != [4, 9, 9], "the list is read from left to right: the pairs begin at its start")
     expect(9 not in found[2:], "an id belongs to two pairs: go on behind the merged pair")
     expect(found == [9, 9, 4], f"4 4 4 4 4 becomes 9 9 4, and yours is {found}")
+    found = merged([1, 23, 311, 2, 1, 2], (1, 2), 300)
+    expect(
+        found == [1, 23, 311, 2, 300],
+        "with the pair (1, 2), 1 23 311 2 1 2 becomes 1 23 311 2 300, because 23 and 311 are whole "
+        f"ids, and yours is {found}",
+    )
 
 
 def test_windows() -> None:

@@ -161,3 +161,30 @@ def test_a_file_or_a_name_that_is_missing_cannot_be_graded(
     assert "ex_09_heads.py has no function multi_head_attention" in found
     with pytest.raises(pytest.fail.Exception, match=r"ex_09_heads\.py has no class Tensor"):
         _ = grading.exercise("ex_09_heads").Tensor
+
+
+def test_a_file_may_use_an_exercise_before_it(tmp_path: Path) -> None:
+    """That of the student, and not the holes beside the grader, also in the score card."""
+    use = "\nfrom ex_05_softmax import softmax\nassert softmax(np.zeros((1, 2))).sum() == 1\n"
+    for path, more in (("ex_05_softmax.py", ""), ("ex_06_masks.py", use)):
+        text = (FOLDER / "solutions" / path).read_text("utf-8")
+        (tmp_path / path).write_text(text + more, "utf-8")
+    run = own_pytest("06_masks", tmp_path, "60")
+    assert run.returncode == 0, run.stdout
+    assert re.search("^06_masks +passed$", score(tmp_path).stdout, re.M)
+
+
+@pytest.mark.parametrize("place", ["above", "below", "in a branch"])
+def test_a_raise_that_was_left_is_named(place: str, tmp_path: Path) -> None:
+    """If something is written, "is not written yet" is not true."""
+    text = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
+    start = "def softmax(x: np.ndarray) -> np.ndarray:\n"
+    assert start in text
+    left = {"above": "x = x * 1\n    ", "below": "", "in a branch": "if x.ndim:\n        "}[place]
+    text = text.replace(start, f"{start}    {left}raise NotImplementedError\n")
+    (tmp_path / "ex_05_softmax.py").write_text(text, "utf-8")
+    said = own_pytest("05_softmax", tmp_path, "60").stdout
+    line = 1 + text[: text.index("raise Not")].count("\n")
+    sentence = "softmax still raises NotImplementedError: remove that, in line"
+    assert f"{sentence} {line}: raise NotImplementedError" in said
+    assert "is not written yet" not in said

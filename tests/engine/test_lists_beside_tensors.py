@@ -116,7 +116,7 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 def test_an_own_op_takes_no_tensor_in_a_list_a_dict_or_an_option(holder: str) -> None:
     """Its gradient would be lost, and a later change of its numbers would not be noticed."""
     x, w = leaf([1.0, 2.0]), leaf(3.0)
-    words = "holds Tensors, which would get no gradient: make each an argument of its own, join"
+    words = "holds Tensors, which would get no gradient: make each an argument of its own, take"
     for of in (w, w.detach(), ta.tensor(1)):
         held = HOLDERS[holder](of)
         with pytest.raises(TypeError, match=f"scaled: w {words}"):

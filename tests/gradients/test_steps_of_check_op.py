@@ -272,3 +272,27 @@ def test_each_output_that_stays_alive_is_noticed(place: int, backward: bool) -> 
     held.clear()
     calls[:] = [0] * 9
     op_checks.check_lifetime(fn, [leaf(1.0)], rng())
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("slope", [0.1, np.array(0.1), ta.tensor(0.1)])
+def test_a_constant_without_a_rule_is_hidden(slope: Any) -> None:
+    """The sentence says how, because check_op itself makes it require a gradient."""
+
+    @ta.op
+    def leaky(x, slope=0.01):
+        return np.where(x > 0, x, slope * x)
+
+    @leaky.vjp("x")
+    def dx(grad, x, slope):
+        return grad * (x > 0) + slope * grad * (x <= 0)
+
+    x = np.array([1.0, -2.0, 0.5])
+    said = "has no derivative with respect to 'slope', which requires one: detach"
+    with pytest.raises(GradcheckError, match=f"^sample 0: leaky {said}") as caught:
+        op_checks.check_op(leaky, [(x, slope)])
+    assert str(caught.value).endswith("of a constant write lambda x: fn(x, constant)")
+    op_checks.check_op(lambda x: leaky(x, float(slope)), [(x,)])
+    op_checks.check_op(leaky, [(x,)])

@@ -71,7 +71,7 @@ def refuse_tensors(name: str, value: Any) -> None:
     if holds(value, is_tensor):
         raise TypeError(
             f"{name} holds Tensors, which would get no gradient: make each an argument of its own, "
-            "join them with stack, or pass their numpy()"
+            "take one of them, join them with stack, or pass their numpy()"
         )
 
 

@@ -21,6 +21,7 @@ from .finite_differences import Checker, index, requires, tensors_in
 from .slopes import signed
 
 FULL_CHECK_UP_TO = 64  # elements; a random projection instead of the whole Jacobian above that
+HIDDEN = "; check_op asks for that of all floats: of a constant write lambda x: fn(x, constant)"
 Function = Callable[..., Any]
 Arguments = Sequence[Any]
 Cotangents = Callable[[Tensor], np.ndarray]  # makes the cotangent of an output
@@ -42,8 +43,8 @@ def check_op(
 
     fn: a function of Tensors that returns a Tensor, or several, such as an op made with `@ta.op`;
         or a Module, and then gradients of its parameters are checked too.
-    samples: argument lists. Gradients of floating arrays and Tensors among the arguments are
-        checked, in float64 whatever their dtype; other arguments are passed on.
+    samples: argument lists. Gradients of floats, and of arrays and Tensors of floats, among the
+        arguments are checked, in float64 whatever their dtype; other arguments are passed on.
     reference: the same function in plain NumPy, written independently, to compare values with.
     smooth: False where finite differences mean nothing, such as for numbers near the largest; all
         the rest is checked. Kinks need no False: `gradcheck` says how they are checked.
@@ -87,7 +88,8 @@ def check_op(
                 found = check(fn, arguments, rng)
                 kinks += [f"sample {number}, {name}" for name in found or ()]
         except (GradcheckError, GraphError, InPlaceError) as error:
-            raise GradcheckError(f"sample {number}: {error}") from error
+            hint = HIDDEN if "has no derivative with respect to" in str(error) else ""
+            raise GradcheckError(f"sample {number}: {error}{hint}") from error
     name = getattr(fn, "__name__", type(fn).__name__)
     count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
     at_kinks = f"; {len(kinks)} at a kink, first {kinks[0]}" if kinks else ""

@@ -3,19 +3,18 @@
 NumPy needs several passes for a sigmoid. Here functions that are made of exp are one pass in
 float64, without branches and calls, so that the compiler can turn it into vector instructions. Each
 result is closer to the exact one than one unit in the last place of float32. float64 is for
-checking: the formula computes it, and erf, which NumPy lacks, is SciPy's.
+checking: the formula computes it, and erf, which NumPy lacks, is that of the C library.
 """
 
 import math
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ..sums import is_large
 from .compiler import inner, jit
-from .layout import as_input, broadcast_flat, of_elements
+from .layout import broadcast_flat, of_elements
 
 LOG2_E, LN2 = 1 / math.log(2), math.log(2)
 ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which the lowest bits of the sum then are
@@ -26,7 +25,7 @@ P0, P1, P2 = 0.5000000030667419, 0.43889333596024693, 0.18367914679241074
 P3, P4 = 0.040783098675745144, 0.0041386074350526795
 Q1, Q2, Q3 = 1.675671668337489, 1.2043458972892669, 0.47064293605595736
 Q4, Q5 = 0.10223431326761516, 0.010373835625512579
-SQRT_2, INV_SQRT_2PI = math.sqrt(2), 1 / math.sqrt(2 * math.pi)
+SQRT_HALF, SQRT_2, INV_SQRT_2PI = math.sqrt(0.5), math.sqrt(2), 1 / math.sqrt(2 * math.pi)
 # Taylor's series of erf(x) / x in x^2, the last term first; those left out are below 1e-9 for
 # |x| <= 1.
 ERF_SERIES = tuple(
@@ -100,18 +99,21 @@ def erf_elements(x, out, first, last):
         out[i] = value * series if a < 1.0 else (-far if value < 0.0 else far)
 
 
+@jit
+def exact_erf_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
+    for i in range(len(x)):
+        out[i] = math.erf(x[i])
+
+
 sigmoid = for_float32(sigmoid_elements)
 silu_backward = for_float32(silu_backward_elements)
 erf_of_float32 = of_elements(erf_elements, 2.5)
+erf_of_float64 = of_elements(exact_erf_elements, 10.0)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    return erf_of_float32(x) if x.dtype == np.float32 else of_scipy("erf", x)
-
-
-def of_scipy(name: str, x: np.ndarray) -> np.ndarray:
-    """A function of scipy.special, which is imported here because few programs need it."""
-    return getattr(import_module("scipy.special"), name)(as_input(x))
+    return erf_of_float32(x) if x.dtype == np.float32 else erf_of_float64(x)
 
 
 @jit
@@ -194,7 +196,15 @@ def gelu_tanh_backward_elements(grad, x, result, first, last):
         result[i] = grad[i] * (part + value * part * (1.0 - part) * slope)
 
 
-normal_cdf = partial(of_scipy, "ndtr")
+@jit
+def normal_cdf_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
+    for i in range(len(x)):
+        out[i] = 0.5 * math.erfc(-SQRT_HALF * np.float64(x[i]))
+
+
+normal_cdf = of_elements(normal_cdf_elements, 10.0)
+
 gelu = for_float32(gelu_elements)
 gelu_backward = for_float32(gelu_backward_elements)
 gelu_tanh = for_float32(gelu_tanh_elements)
