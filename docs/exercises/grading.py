@@ -180,7 +180,8 @@ def exercise(name: str) -> Any:
     text = path.read_bytes()
     if GUARDED:
         guard.close(path)
-    sys.path.insert(0, str(FOLDER.absolute()))  # it may import another file of yours
+    if str(FOLDER.absolute()) != sys.path[0]:
+        sys.path.insert(0, str(FOLDER.absolute()))  # it may import another file of yours
     try:
         with limited(name):
             exec(compile(text.decode("utf-8-sig"), str(path), "exec"), vars(module))
@@ -199,8 +200,6 @@ def exercise(name: str) -> Any:
         problem = say(f"{path.name} raised {type(error).__name__} when it was read: {error}")
         problem = asks_for_input(path.name, error) or problem
         problem += place_of(error)
-    finally:
-        sys.path.remove(str(FOLDER.absolute()))
     if problem:
         pytest.fail(problem, pytrace=False)
 
@@ -253,9 +252,10 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             return found
         problem = say(f"{name} returns nothing: end it with a return")
     except NotImplementedError as error:
-        problem = say(f"{name} is not written yet")
+        hole = next((frame.name for frame in reversed(frames_of(error))), name)
+        problem = say(f"{hole} is not written yet")
         if is_written(error):
-            problem = say(f"{name} still raises NotImplementedError: remove that") + place_of(error)
+            problem = say(f"{hole} still raises NotImplementedError: remove that") + place_of(error)
         elif chinese():
             hint = " (`python docs/exercises/in_chinese.py` puts the exercises into Chinese)"
             problem += say_once(hint)
@@ -267,6 +267,11 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         )
         problem += place_of(error) + hint_at(error)
     pytest.fail(problem, pytrace=False)
+
+
+def of_copies(function: Callable[..., Any], *args: Any) -> Any:
+    """`run` with copies of arrays: another test says if the function changes them."""
+    return run(function, *(x.copy() if isinstance(x, np.ndarray) else x for x in args))
 
 
 def asks_for_input(name: str, error: Exception) -> str:

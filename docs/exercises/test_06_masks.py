@@ -1,7 +1,7 @@
 """Grades exercise 6."""
 
 import numpy as np
-from grading import close, exercise, expect, needs, run
+from grading import close, exercise, expect, needs, of_copies, run
 
 yours = exercise("ex_06_masks")
 rng = np.random.default_rng(6)
@@ -57,7 +57,7 @@ def test_weights() -> None:
     scores = rng.standard_normal((2, 3, 4))
     visible = rng.random((2, 3, 4)) < 0.7
     visible[..., 0] = True
-    found = run(yours.masked_softmax, scores, visible)
+    found = of_copies(yours.masked_softmax, scores, visible)
     e = np.where(visible, np.exp(scores), 0)
     expect(
         np.isfinite(found).all(),

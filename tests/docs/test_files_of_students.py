@@ -165,7 +165,9 @@ def test_a_file_or_a_name_that_is_missing_cannot_be_graded(
 
 def test_a_file_may_use_an_exercise_before_it(tmp_path: Path) -> None:
     """That of the student, and not the holes beside the grader, also in the score card."""
-    use = "\nfrom ex_05_softmax import softmax\nassert softmax(np.zeros((1, 2))).sum() == 1\n"
+    use = "from ex_05_softmax import softmax\n{}assert softmax(np.zeros((1, 2))).sum() == 1\n{}"
+    later = f"\nsolved = masked_softmax\ndef masked_softmax(*x):\n    {use.format('    ', '    ')}"
+    use = f"\n{use.format('', '')}{later}return solved(*x)\n"
     for path, more in (("ex_05_softmax.py", ""), ("ex_06_masks.py", use)):
         text = (FOLDER / "solutions" / path).read_text("utf-8")
         (tmp_path / path).write_text(text + more, "utf-8")
@@ -188,3 +190,17 @@ def test_a_raise_that_was_left_is_named(place: str, tmp_path: Path) -> None:
     sentence = "softmax still raises NotImplementedError: remove that, in line"
     assert f"{sentence} {line}: raise NotImplementedError" in said
     assert "is not written yet" not in said
+
+
+def test_the_hole_is_named_and_not_who_calls_it(tmp_path: Path) -> None:
+    """And an exercise of which a part is written is begun."""
+    text = (FOLDER / "solutions" / "ex_02_an_engine.py").read_text("utf-8")
+    head = text[: text.index("    while grad.ndim")]
+    (tmp_path / "ex_02_an_engine.py").write_text(f"{head}    raise NotImplementedError\n", "utf-8")
+    said = own_pytest("02_an_engine", tmp_path, "60").stdout
+    assert "fit is not written yet" in said
+    assert "backward is not written yet" not in said
+    assert re.search("^02_an_engine +9 tests fail$", score(tmp_path).stdout, re.M)
+    hole = (FOLDER / "ex_02_an_engine.py").read_text("utf-8")
+    (tmp_path / "ex_02_an_engine.py").write_text(hole, "utf-8")
+    assert re.search("^02_an_engine +not begun$", score(tmp_path).stdout, re.M)
