@@ -28,6 +28,7 @@ from written import FUNCTIONS, is_hole, parsed
 # These change what they are given, and return nothing.
 WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
+OURS = {path.name for path in Path(__file__).parent.glob("*.py") if path.stem[:3] != "ex_"}
 SECONDS = float(os.environ.get("TINYATTN_SECONDS", 60))  # at most for each test
 SECONDS_AFTER_A_LOOP = 5.0
 GUARDED = "TINYATTN_GUARDED" in os.environ  # score.py grades the files of students
@@ -108,8 +109,13 @@ def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
     return [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).parent == FOLDER and Path(frame.filename).name.startswith("ex_")
+        if Path(frame.filename).name.startswith("ex_") and is_beside(frame)
     ]
+
+
+def is_beside(frame: traceback.FrameSummary) -> bool:
+    """Whether it is of a file in your folder."""
+    return Path(frame.filename).parent.absolute() == FOLDER.absolute()
 
 
 def line_of(error: BaseException) -> tuple[int, str]:
@@ -118,9 +124,17 @@ def line_of(error: BaseException) -> tuple[int, str]:
     return (frames[-1].lineno or 0, frames[-1].line or "") if frames else (0, "")
 
 
+def name_of_hole(error: NotImplementedError) -> str:
+    """The function of an exercise, or of a file beside yours, that raised it; or an empty text."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(last.filename).name
+    return last.name if path.startswith("ex_") or (is_beside(last) and path not in OURS) else ""
+
+
 def is_written(error: NotImplementedError) -> bool:
     """Whether the function that raised it has other lines: then its raise was left there."""
-    for frame in frames_of(error)[-1:]:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    for frame in (frame for frame in frames_of(error) if frame == last):
         tree = parsed(Path(frame.filename).read_text("utf-8-sig"))
         lines = range((frame.lineno or 0) + 1)
         around = [
@@ -252,7 +266,7 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             return found
         problem = say(f"{name} returns nothing: end it with a return")
     except NotImplementedError as error:
-        hole = next((frame.name for frame in reversed(frames_of(error))), name)
+        hole = name_of_hole(error) or name
         problem = say(f"{hole} is not written yet")
         if is_written(error):
             problem = say(f"{hole} still raises NotImplementedError: remove that") + place_of(error)

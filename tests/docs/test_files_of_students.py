@@ -204,3 +204,22 @@ def test_the_hole_is_named_and_not_who_calls_it(tmp_path: Path) -> None:
     hole = (FOLDER / "ex_02_an_engine.py").read_text("utf-8")
     (tmp_path / "ex_02_an_engine.py").write_text(hole, "utf-8")
     assert re.search("^02_an_engine +not begun$", score(tmp_path).stdout, re.M)
+
+
+@pytest.mark.parametrize("place", ["beside the grader", "beside it", "in a helper"])
+def test_a_hole_in_another_file_is_named(place: str, tmp_path: Path) -> None:
+    """And nobody is told to remove a raise that is not there."""
+    text = (FOLDER / "solutions" / "ex_06_masks.py").read_text("utf-8")
+    source = "helper" if place == "in a helper" else "ex_05_softmax"
+    start = "    shown = np.where"
+    assert start in text
+    use = f"    from {source} import softmax\n    softmax(scores)\n"
+    (tmp_path / "ex_06_masks.py").write_text(text.replace(start, use + start), "utf-8")
+    hole = (FOLDER / "ex_05_softmax.py").read_text("utf-8")
+    if place != "beside the grader":  # where there is one too
+        (tmp_path / f"{source}.py").write_text(hole, "utf-8")
+    for folder in (tmp_path, Path(os.path.relpath(tmp_path))):
+        said = own_pytest("06_masks", folder, "60").stdout
+        assert "softmax is not written yet" in said
+        assert "masked_softmax is not written yet" not in said
+        assert "still raises" not in said
