@@ -106,7 +106,8 @@ def test_kernel_regression() -> None:
         "the scores are products of query and key: take squared distances": (
             queries @ keys.T / 0.98
         ),
-        "the scores are divided by sqrt(d) too: divide them by 2 * width**2 alone": -squares / 1.96,
+        "the scores are half as large: divide by 2 * width**2, not by (2 * width)**2": -squares
+        / 1.96,
         "the sum of absolute differences is squared: square each difference, then add": (
             -(np.abs(queries[:, None] - keys).sum(-1) ** 2) / 0.98
         ),

@@ -48,7 +48,7 @@ WRONG = [
         "the sum of absolute differences is squared",
     ),
     ("softmax(-squares /", "softmax(queries @ keys.T /", "are products of query and key"),
-    ("(2 * width**2)) @", "(4 * width**2)) @", "divided by sqrt(d) too"),
+    ("(2 * width**2)) @", "(4 * width**2)) @", "half as large"),
     ("softmax(-squares / (2 * width**2))", "np.exp(-squares / (2 * width**2))", "sum to 1"),
     ("width**2", "width", "the width is not squared"),
     ("(2 * width**2)", "width**2", "not halved"),
