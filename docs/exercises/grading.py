@@ -28,7 +28,6 @@ from written import FUNCTIONS, is_hole, parsed
 # These change what they are given, and return nothing.
 WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
-OURS = {path.name for path in Path(__file__).parent.glob("*.py") if path.stem[:3] != "ex_"}
 SECONDS = float(os.environ.get("TINYATTN_SECONDS", 60))  # at most for each test
 SECONDS_AFTER_A_LOOP = 5.0
 GUARDED = "TINYATTN_GUARDED" in os.environ  # score.py grades the files of students
@@ -128,22 +127,21 @@ def name_of_hole(error: NotImplementedError) -> str:
     """The function of an exercise, or of a file beside yours, that raised it; or an empty text."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     path = Path(last.filename).name
-    return last.name if path.startswith("ex_") or (is_beside(last) and path not in OURS) else ""
+    is_helper = is_beside(last) and not (Path(__file__).parent / path).is_file()
+    return last.name if path.startswith("ex_") or is_helper else ""
 
 
 def is_written(error: NotImplementedError) -> bool:
     """Whether the function that raised it has other lines: then its raise was left there."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    for frame in (frame for frame in frames_of(error) if frame == last):
-        tree = parsed(Path(frame.filename).read_text("utf-8-sig"))
-        lines = range((frame.lineno or 0) + 1)
-        around = [
-            node
-            for node in (ast.walk(tree) if tree else ())
-            if isinstance(node, FUNCTIONS) and node.lineno in lines and node.end_lineno >= lines[-1]
-        ]
-        return bool(around) and not is_hole(around[-1])
-    return False
+    tree = parsed(Path(last.filename).read_text("utf-8-sig")) if last in frames_of(error) else None
+    number = last.lineno or 0
+    around = [
+        node
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, FUNCTIONS) and node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    return bool(around) and not is_hole(around[-1])
 
 
 def place_of(error: BaseException) -> str:
