@@ -87,6 +87,7 @@ ONCE = [
 
 # The same in another way.
 ALSO_RIGHT = [
+    ("default_rng(0)", "default_rng(8)"),  # whose first six numbers have one sign
     (
         "return bool(difference <= 1e-6 * np.abs(slopes).max() + 1e-9)",
         "return difference <= 1e-6 * np.abs(slopes).max() + 1e-9",

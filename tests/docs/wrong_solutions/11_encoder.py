@@ -82,4 +82,18 @@ WRONG = [
 ]
 
 # The same in another way.
-ALSO_RIGHT = [("layer(x, mask=mask)", "layer(x, mask)")]
+ENCODER = """self.norm = nn.LayerNorm(size) if norm == "pre" else nn.Identity()
+
+    def forward(self, x: ta.Tensor, mask: Any = None) -> ta.Tensor:
+        for layer in self.layers:
+            x = layer(x, mask=mask)
+        return self.norm(x)"""
+ALSO_RIGHT = [
+    ("layer(x, mask=mask)", "layer(x, mask)"),
+    (  # with post-norm the norm is there, and is not called
+        ENCODER,
+        ENCODER.replace(
+            ' if norm == "pre" else nn.Identity()', "\n        self.order = norm"
+        ).replace("self.norm(x)", 'self.norm(x) if self.order == "pre" else x'),
+    ),
+]
